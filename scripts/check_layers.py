@@ -39,7 +39,8 @@ ROOMS |= {
     "cli": LOWER,
     "python/calls": LOWER,
     "python/process": set(),
-    "python/bindings": LOWER | {"python/calls", "python/process"},
+    "python/recording": set(),
+    "python/bindings": LOWER | {"python/calls", "python/process", "python/recording"},
     "tests/support": LOWER,
     "tests": LOWER | {"tests/support", "cli"},
 }
@@ -50,7 +51,7 @@ OUTSIDE: dict[str, tuple[str, ...]] = {
     "c10/": ("kernels", "device", "session", "python"),
     "torch/": ("device", "session", "python"),
     "cuda": ("kernels/cuda",),
-    "pybind11/": ("python/calls", "python/bindings"),
+    "pybind11/": ("python/calls", "python/recording", "python/bindings"),
     "Python.h": ("python",),
     "rocksdb/": ("export_cache/tiers",),
     "curl/": ("export_cache/tiers",),

@@ -37,19 +37,19 @@ void bind_memory(py::module_& m) {
       .def_readonly("live_peak", &PhaseMemory::live_peak)
       .def_readonly("live_peak_at", &PhaseMemory::live_peak_at)
       .def_readonly("outside_peak", &PhaseMemory::outside_peak);
-  py::class_<BudgetAccount>(m, "PlanBudget")
+  py::class_<BudgetAccount>(m, "BudgetAccount")
       .def_readonly("bytes", &BudgetAccount::bytes)
       .def_readonly("without", &BudgetAccount::without)
       .def_readonly("instructions", &BudgetAccount::instructions)
       .def_readonly("share", &BudgetAccount::share);
-  py::class_<SubgraphKind>(m, "PlanSubgraph")
+  py::class_<SubgraphKind>(m, "SubgraphKind")
       .def_readonly("kind", &SubgraphKind::kind)
       .def_readonly("source", &SubgraphKind::source)
       .def_readonly("count", &SubgraphKind::count)
       .def_readonly("recomputed", &SubgraphKind::recomputed)
       .def_readonly("bytes", &SubgraphKind::bytes)
       .def_readonly("share", &SubgraphKind::share);
-  py::class_<MemoryAccount>(m, "PlanMemory")
+  py::class_<MemoryAccount>(m, "MemoryAccount")
       .def_readonly("arena_bytes", &MemoryAccount::arena_bytes)
       .def_readonly("constant_bytes", &MemoryAccount::constant_bytes)
       .def_readonly("cotangent_bytes", &MemoryAccount::cotangent_bytes)

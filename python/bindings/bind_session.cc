@@ -1,27 +1,21 @@
-// Sessions and guards. No logic here.
+// Sessions. No logic here.
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <map>
 #include <optional>
 
-#include "device/arena_pool.h"
-#include "device/random_state.h"
 #include "python/bindings/bindings.h"
 #include "python/bindings/bound_session.h"
 #include "python/bindings/errors.h"
 #include "python/bindings/memory_plan.h"
 #include "python/bindings/saved_tensors.h"
-#include "python/calls/ambient.h"
 #include "python/calls/collected.h"
-#include "python/calls/guard.h"
 #include "python/calls/result_template.h"
 #include "python/calls/served_call.h"
+#include "python/calls/size_questions.h"
 #include "python/calls/state_writes.h"
 #include "python/calls/with_warnings.h"
-#include "session/host_function.h"
-#include "session/lower/evaluate.h"
-#include "session/lower/infer_types.h"
 #include "session/padding/padding_elimination.h"
 #include "session/plan/memory_account.h"
 #include "session/session.h"
@@ -90,33 +84,6 @@ BoundSession make_session(const py::bytes& joint, std::vector<bool> expected_cot
   return BoundSession(
       value_or_throw(Session::create(value_or_throw(pipeline::parse_joint_graph(view)), std::move(options))));
 }
-
-// A graph that is asked about sizes and never run.
-class SizeQuestions {
- public:
-  explicit SizeQuestions(const py::bytes& joint)
-      : joint_(value_or_throw(pipeline::parse_joint_graph(static_cast<std::string_view>(joint)))) {}
-
-  void set_functions(const py::list& functions) {
-    functions_ = std::make_shared<const session::HostFunctions>(held_.set(functions));
-  }
-
-  std::vector<std::int64_t> answers(const std::vector<at::Tensor>& inputs) const {
-    const session::HostScope scope(functions_);
-    return session::answer_from_sizes(*joint_.graph, inputs);
-  }
-
-  int traverse(visitproc visit, void* arg) const {
-    Py_VISIT(held_.list());
-    return 0;
-  }
-  void clear() { set_functions(py::list()); }
-
- private:
-  autodiff::JointGraph joint_;
-  Functions held_;
-  std::shared_ptr<const session::HostFunctions> functions_ = std::make_shared<const session::HostFunctions>();
-};
 
 // None where only Python can build the result.
 py::object served_call(const BoundSession& self, const py::list& state, std::vector<std::size_t> used,
@@ -216,13 +183,16 @@ void bind_session_class(py::module_& m) {
   py::class_<ServedCall>(m, "ServedCall", py::custom_type_setup(&collected<ServedCall>))
       .def("__call__", &ServedCall::operator(), py::arg("arguments"));
   py::class_<SizeQuestions>(m, "SizeQuestions", py::custom_type_setup(&collected<SizeQuestions>))
-      .def(py::init<const py::bytes&>(), py::arg("joint"))
+      .def(py::init([](std::string_view joint) {
+             return SizeQuestions(value_or_throw(pipeline::parse_joint_graph(joint)));
+           }),
+           py::arg("joint"))
       .def("set_functions", &SizeQuestions::set_functions, py::arg("functions"))
       .def("answers", &SizeQuestions::answers, py::arg("inputs"));
 }
 
 void bind_first_touch(py::module_& m) {
-  py::class_<PendingMemory>(m, "FirstTouch")
+  py::class_<PendingMemory>(m, "PendingMemory")
       .def(py::init([](const std::vector<at::Tensor>& leaves) {
              return PendingMemory{std::make_shared<device::FirstTouch>(device::gradient_bytes(leaves))};
            }),
@@ -234,32 +204,11 @@ void bind_first_touch(py::module_& m) {
       .def("__exit__", [](PendingMemory& self, const py::args&) { self.withdraw(); });
 }
 
-void bind_guard(py::module_& m) {
-  py::class_<Guard>(m, "Guard", py::custom_type_setup(&collected<Guard>))
-      .def(py::init<const py::list&, const py::list&, const py::list&, const py::list&,
-                    std::unordered_set<std::uintptr_t>>(),
-           py::arg("containers"), py::arg("tensors"), py::arg("items") = py::list(),
-           py::arg("cells") = py::list(), py::arg("weak") = py::set())
-      .def("check", &Guard::check);
-}
-
 }  // namespace
 
 void bind_session(py::module_& m) {
   bind_session_class(m);
   bind_first_touch(m);
-  bind_guard(m);
-  py::class_<session::AllRows>(m, "AllRows")
-      .def(py::init<>())
-      .def("__enter__", [](const session::AllRows&) { session::AllRows::enter(); })
-      .def("__exit__", [](const session::AllRows&, const py::args&) { session::AllRows::leave(); });
-  m.def("ambient_fields", &ambient_fields);
-  m.def("ambient_state", &ambient_state);
-  m.def("set_ambient_state", &set_ambient_state);
-  m.def("release_idle_arenas", &device::ArenaPool::release_all);
-  m.def("random_states", &device::random_states);
-  m.def("set_random_states", &device::set_random_states);
-  m.def("seed_random_states", &device::seed_random_states);
 }
 
 }  // namespace rekindle::python

@@ -20,11 +20,10 @@ void bind_memory(pybind11::module_& m);
 void bind_onnx(pybind11::module_& m);
 void bind_process(pybind11::module_& m);
 void bind_python_op(pybind11::module_& m);
+void bind_recording(pybind11::module_& m);
 void bind_session(pybind11::module_& m);
-void bind_sets(pybind11::module_& m);
 void bind_stack(pybind11::module_& m);
 void bind_stand_ins(pybind11::module_& m);
-void bind_tracer(pybind11::module_& m);
 void bind_writes(pybind11::module_& m);
 
 }  // namespace rekindle::python

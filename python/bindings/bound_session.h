@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "device/first_touch.h"
+#include "python/calls/held_functions.h"
 #include "python/calls/owned.h"
 #include "session/host_function.h"
 #include "session/session.h"
@@ -16,23 +17,6 @@
 namespace rekindle::python {
 
 namespace py = pybind11;
-
-// A list of PythonOps, and pointers into it that keep it alive for runs that outlast its use.
-class Functions {
- public:
-  session::HostFunctions set(const py::list& functions) {
-    list_ = std::make_shared<Owned<py::list>>(functions);
-    session::HostFunctions pointers;
-    for (const py::handle function : functions)
-      pointers.emplace_back(list_, function.cast<session::HostFunction*>());
-    return pointers;
-  }
-
-  PyObject* list() const { return list_ == nullptr ? nullptr : (*list_)->ptr(); }
-
- private:
-  std::shared_ptr<Owned<py::list>> list_;
-};
 
 // A replay by a callable of Python's, which goes under the GIL, or not at all.
 inline session::Replay in_python(py::object replay) {
@@ -75,7 +59,7 @@ class BoundSession {
   const std::shared_ptr<session::Session> session;
 
  private:
-  Functions functions_;
+  HeldFunctions functions_;
   PyObject* replay_ = nullptr;  // kept by the session
 };
 

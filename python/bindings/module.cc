@@ -24,11 +24,10 @@ PYBIND11_MODULE(_native, m) {
   python::bind_process(m);
   python::bind_python_op(m);
   python::bind_writes(m);
+  python::bind_recording(m);
   python::bind_session(m);
-  python::bind_sets(m);
   python::bind_stack(m);
   python::bind_stand_ins(m);
-  python::bind_tracer(m);
   m.def("set_log_level",
         [](std::string_view name) { set_log_level(python::value_or_throw(parse_log_level(name))); });
   m.def("log_debug", &log_debug);

@@ -38,11 +38,11 @@ LEFT_OUT: dict[str, Callable[[nn.Parameter], Any]] = {
 def test_memory_is_made_ready_for_gradients_that_will_be_allocated(how: str) -> None:
     one, other = weight(), weight()
     LEFT_OUT[how](other)
-    with _native.FirstTouch([one, other, one * 2, torch.ones(3)]) as memory:
+    with _native.PendingMemory([one, other, one * 2, torch.ones(3)]) as memory:
         assert memory.bytes == one.nbytes
         memory.withdraw()
         assert memory.bytes == 0
-    with _native.FirstTouch([one]) as memory:
+    with _native.PendingMemory([one]) as memory:
         pass
     assert memory.bytes == 0
 
@@ -60,8 +60,8 @@ class Scaled(nn.Module):
 
 def test_it_is_withdrawn_at_a_miss_and_handed_over_at_a_hit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
-    made = _native.FirstTouch
-    monkeypatch.setattr(_native, "FirstTouch", lambda leaves: seen.append(made(leaves)) or seen[-1])
+    made = _native.PendingMemory
+    monkeypatch.setattr(_native, "PendingMemory", lambda leaves: seen.append(made(leaves)) or seen[-1])
     withdrawn: list[int] = []
     monkeypatch.setattr("rekindle.miss.pipeline.export_entry", _noting(withdrawn, seen))
     module = Scaled()
@@ -80,8 +80,8 @@ def test_it_is_withdrawn_at_a_miss_and_handed_over_at_a_hit(tmp_path: Path, monk
 @pytest.mark.parametrize("trains", [True, False])
 def test_it_is_for_modules_in_training(trains: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    made = _native.FirstTouch
-    monkeypatch.setattr(_native, "FirstTouch", lambda leaves: asked.append(len(leaves)) or made(leaves))
+    made = _native.PendingMemory
+    monkeypatch.setattr(_native, "PendingMemory", lambda leaves: asked.append(len(leaves)) or made(leaves))
     rekindle.Module(Scaled().train(trains), rekindle.Options(start="wait", cache_dir=str(tmp_path)))(torch.tensor(2.0))
     assert asked == [int(trains)]
 

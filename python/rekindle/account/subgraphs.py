@@ -52,7 +52,7 @@ class Subgraph:
 
 
 def subgraphs_of(plan: Any) -> tuple[Subgraph, ...]:
-    """Returns the kinds of a _native.PlanMemory, that which frees the most first."""
+    """Returns the kinds of a _native.MemoryAccount, that which frees the most first."""
     return tuple(Subgraph(of.kind, of.count, of.recomputed, of.bytes, of.share, of.source) for of in plan.subgraphs)
 
 

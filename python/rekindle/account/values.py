@@ -104,7 +104,7 @@ class Saved:
 
 
 def values_of(plan: Any) -> tuple[Value, ...]:
-    """Returns the values of a _native.PlanMemory."""
+    """Returns the values of a _native.MemoryAccount."""
     return tuple(
         Value(
             value.name, value.op, value.source, value.use.name, value.saved, value.bytes, value.offset, value.first, value.last
@@ -114,13 +114,13 @@ def values_of(plan: Any) -> tuple[Value, ...]:
 
 
 def budget_of(plan: Any) -> Budget | None:
-    """Returns how a _native.PlanMemory keeps its budget; None if it has none."""
+    """Returns how a _native.MemoryAccount keeps its budget; None if it has none."""
     of = plan.budget
     return None if of is None else Budget(of.bytes, of.without, of.instructions, of.share)
 
 
 def uncounted_of(plan: Any) -> tuple[Uncounted, ...]:
-    """Returns the values of a _native.PlanMemory that are in no sum."""
+    """Returns the values of a _native.MemoryAccount that are in no sum."""
     return tuple(Uncounted(value.name, value.op, value.source, value.use.name, value.saved) for value in plan.uncounted)
 
 

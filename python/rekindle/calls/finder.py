@@ -41,7 +41,7 @@ class _Search:
     kwargs: dict[str, Any]
     arguments: list[torch.Tensor]  # the tensors in these, in flattening order
     start: float  # of time.perf_counter
-    memory: Any  # the _native.FirstTouch of the module's gradients
+    memory: Any  # the _native.PendingMemory of the module's gradients
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Finder:
         if (refusal := family.refusal()) is not None:
             raise refusal
         leaves = state if torch.is_grad_enabled() and self._module.training else []  # a backward is to be expected
-        with _native.FirstTouch(leaves) as memory:  # works on another core than what follows
+        with _native.PendingMemory(leaves) as memory:  # works on another core than what follows
             return self._found(kind, admitting, _Search(source, args, kwargs, arguments, start, memory))
 
     def _found(self, kind: CallKind, admitting: list[ReadyGraph], search: _Search) -> ReadyGraph:

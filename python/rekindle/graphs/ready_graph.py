@@ -229,7 +229,7 @@ class ReadyGraph:
         return self.structure.rebuild(outputs, inputs, self._numbers(arguments))
 
     def plan_memory(self, arguments: list[torch.Tensor]) -> tuple[Any, list[torch.Tensor]]:
-        """Returns where the bytes of a call go, as a _native.PlanMemory, and which tensors the call writes; runs nothing.
+        """Returns where the bytes of a call go, as a _native.MemoryAccount, and which tensors the call writes; runs nothing.
 
         Makes the plan for the sizes of the call where there is none. Raises Bypass when the graph is not for the call.
         """

@@ -1,4 +1,5 @@
-// What an export asks of torch's tracer that Python cannot.
+#include "python/recording/tracer.h"
+
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/jit/frontend/tracer.h>
 #include <torch/csrc/jit/ir/ir.h>
@@ -8,12 +9,9 @@
 #include <memory>
 #include <optional>
 #include <set>
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
-
-#include "python/bindings/bindings.h"
 
 namespace rekindle::python {
 
@@ -42,21 +40,6 @@ void visit_frames(const Visit& visit) {
       return;
     frame = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyFrame_GetBack(at)));
   }
-}
-
-// "model.py:12 in forward": the innermost frame outside of the library directories. Empty without one.
-std::string user_place() {
-  const py::gil_scoped_acquire gil;
-  std::string place;
-  visit_frames([&](const py::object& frame, const py::object& code) {
-    const std::string file = py::cast<std::string>(code.attr("co_filename"));
-    if (is_library(file)) return true;
-    const int line = PyFrame_GetLineNumber(reinterpret_cast<PyFrameObject*>(frame.ptr()));
-    place = file.substr(file.rfind('/') + 1) + ":" + std::to_string(line) + " in " +
-            py::cast<std::string>(code.attr("co_name"));
-    return false;
-  });
-  return place;
 }
 
 // The calls of torch.utils.checkpoint.checkpoint that a trace has met, in their order. Their frames are held,
@@ -160,6 +143,22 @@ void remove_unfinished(torch::jit::Graph& graph) {
   if (last->outputs().empty() && schema != nullptr && !schema->returns().empty()) last->destroy();
 }
 
+}  // namespace
+
+std::string user_place() {
+  const py::gil_scoped_acquire gil;
+  std::string place;
+  visit_frames([&](const py::object& frame, const py::object& code) {
+    const std::string file = py::cast<std::string>(code.attr("co_filename"));
+    if (is_library(file)) return true;
+    const int line = PyFrame_GetLineNumber(reinterpret_cast<PyFrameObject*>(frame.ptr()));
+    place = file.substr(file.rfind('/') + 1) + ":" + std::to_string(line) + " in " +
+            py::cast<std::string>(code.attr("co_name"));
+    return false;
+  });
+  return place;
+}
+
 void forget_failed_call() {
   if (!tracer::isTracing()) return;
   torch::jit::Graph& graph = *tracer::getTracingState()->graph;
@@ -167,35 +166,17 @@ void forget_failed_call() {
   clear_traced_arguments(graph);
 }
 
-// Every node of a trace remembers the whole Python stack. In a deep model that takes most of the time.
+void set_library_directories(std::vector<std::string> directories) {
+  library_directories = std::move(directories);
+}
+
+void set_checkpoint_code(py::object code) { checkpoint_code() = std::move(code); }
+
 bool record_stacks(bool wanted) {
   static const bool installed = (tracer::setRecordSourceLocation(&record_place), true);
   (void)installed;
   checkpoints.clear();
   return std::exchange(stacks_wanted, wanted);
-}
-
-}  // namespace
-
-void bind_tracer(py::module_& m) {
-  m.def("forget_failed_call", &forget_failed_call,
-        "Take out of the graph a call that failed while torch traced it, and forget its arguments; the next "
-        "call "
-        "would be given them.");
-  m.def(
-      "set_library_directories",
-      [](std::vector<std::string> directories) { library_directories = std::move(directories); },
-      py::arg("directories"),
-      "Where the code of torch and of this package lies, each with a separator at its end.");
-  m.def(
-      "set_checkpoint_code", [](py::object code) { checkpoint_code() = std::move(code); }, py::arg("code"),
-      "The code object whose frames are activation checkpoints of the user's.");
-  m.def("user_place", &user_place,
-        "\"model.py:12 in forward\": the innermost frame of this thread outside of the library directories; "
-        "empty without one.");
-  m.def("record_stacks", &record_stacks, py::arg("wanted"),
-        "Whether nodes that this thread traces remember the whole Python stack, or only the user's place "
-        "in it; returns what held before.");
 }
 
 }  // namespace rekindle::python

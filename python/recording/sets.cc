@@ -1,14 +1,11 @@
-// Being told of sets whose items are taken one after another: their order is that of their hashes, which
-// differs from process to process.
-#include <Python.h>
+#include "python/recording/sets.h"
+
 #include <pythread.h>
 
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
-
-#include "python/bindings/bindings.h"
 
 namespace rekindle::python {
 
@@ -255,15 +252,17 @@ void find_own() {
   for (Slot* const slot : slots) slot->own = *slot->in(slot->base);
 }
 
-void stop() {
+}  // namespace
+
+void unwatch_sets() {
   if (!watch().on_order) return;
   for (const Slot* const slot : slots) exchange(slot->base, *slot, slot->ours, slot->own);
   for (const Function* const function : functions) function->definition->ml_meth = function->own;
   watch().on_order = py::object();
 }
 
-void start(py::object on_order) {
-  stop();
+void watch_sets(py::object on_order) {
+  unwatch_sets();
   if (sorted_of.own == nullptr) find_own();
   watch().thread = PyThread_get_thread_ident();
   watch().on_order = std::move(on_order);
@@ -271,25 +270,10 @@ void start(py::object on_order) {
   for (const Function* const function : functions) function->definition->ml_meth = function->ours;
 }
 
-Py_ssize_t slots_of(const py::object& items) {
+Py_ssize_t slots_of_set(const py::object& items) {
   if (!PyAnySet_CheckExact(items.ptr())) return 0;
   const auto& set = *reinterpret_cast<PySetObject*>(items.ptr());
   return set.fill == set.used && set.finger == 0 ? set.mask + 1 : 0;
-}
-
-}  // namespace
-
-void bind_sets(py::module_& m) {
-  m.def(
-      "watch_sets", &start,
-      "Call `on_order(set)` whenever this thread takes the items of a set or frozenset of several items one "
-      "after another and what it makes of them may depend on their order, until unwatch_sets. Not seen is "
-      "what other C functions, as pickle's, do without an iterator, and from Python 3.13 on `[*items]`.");
-  m.def("unwatch_sets", &stop);
-  m.def(
-      "slots_of_set", &slots_of,
-      "The number of slots in the table of a set or frozenset, where each item lies at its hash modulo this "
-      "number unless another has it; 0 if items that were removed may have moved others.");
 }
 
 }  // namespace rekindle::python
