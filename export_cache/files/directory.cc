@@ -19,6 +19,11 @@ namespace fs = std::filesystem;
 
 constexpr const char* kRemedy = "; choose another one with REKINDLE_CACHE_DIR";
 
+// A cache's own files are private; users share what lies in a tier.
+constexpr const char* kRemedyBetweenUsers =
+    "; choose another one with REKINDLE_CACHE_DIR, and share graphs through a directory of both with "
+    "REKINDLE_REMOTE=file:///...";
+
 Error failure(const std::string& what, const std::string& dir) {
   return io_error("cannot " + what + " cache directory " + dir + ": " + std::strerror(errno) + kRemedy);
 }
@@ -37,18 +42,30 @@ Status make_directories(const fs::path& dir) {
   return failure("create", dir.string());
 }
 
+// As the effective user, as files are opened.
+bool allows(const std::string& path, int access) {
+  return faccessat(AT_FDCWD, path.c_str(), access, AT_EACCESS) == 0;
+}
+
+// Whether the cache that lies in `dir` is private to another user.
+bool is_private_of_another(const std::string& dir) {
+  const std::string file = dir + "/format";
+  struct stat info;
+  return lstat(file.c_str(), &info) == 0 && info.st_uid != geteuid() && !allows(file, R_OK);
+}
+
 Status check_trust(const CacheOptions& options, const struct stat& info) {
   const std::string& dir = options.dir;
   if (!S_ISDIR(info.st_mode)) return distrust(dir, std::string("is not a directory") + kRemedy);
-  if (options.allow_shared_dir) return {};
-  if (options.mode == CacheMode::kReadWrite && !trusted_owner(info)) {
-    return distrust(dir, "belongs to user " + std::to_string(info.st_uid) + kRemedy);
+  if (!options.allow_shared_dir && options.mode == CacheMode::kReadWrite && !trusted_owner(info)) {
+    return distrust(dir, "belongs to user " + std::to_string(info.st_uid) + kRemedyBetweenUsers);
   }
-  if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+  if (!options.allow_shared_dir && (info.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
     return distrust(dir, "can be written by other users; run: chmod 700 " + dir +
                              ", or accept that with REKINDLE_ALLOW_SHARED_DIR=1");
   }
-  return {};
+  if (!is_private_of_another(dir)) return {};
+  return distrust(dir, std::string("holds private files of another user") + kRemedyBetweenUsers);
 }
 
 }  // namespace
@@ -90,8 +107,8 @@ Result<CacheMode> prepare_directory(const CacheOptions& options) {
     return failure("use", dir);
   }
   REKINDLE_RETURN_IF_ERROR(check_trust(options, info));
-  if (options.mode == CacheMode::kReadOnly || access(dir.c_str(), W_OK | X_OK) == 0) return options.mode;
-  if ((errno == EACCES || errno == EROFS) && access(dir.c_str(), R_OK | X_OK) == 0) {
+  if (options.mode == CacheMode::kReadOnly || allows(dir, W_OK | X_OK)) return options.mode;
+  if ((errno == EACCES || errno == EROFS) && allows(dir, R_OK | X_OK)) {
     log_info("cache directory " + dir + " cannot be written; it is used read-only");
     return CacheMode::kReadOnly;
   }

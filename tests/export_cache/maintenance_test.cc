@@ -236,6 +236,20 @@ TEST_CASE("a link that leads nowhere, or is another user's, is refused", "[expor
   REQUIRE(ExportCache::open({.dir = dir / "theirs", .allow_shared_dir = true}).ok());
 }
 
+TEST_CASE("an accepted directory that holds another user's cache names the way to share", "[export_cache]") {
+  if (geteuid() != 0) return;  // only root can become another user
+  const TempDir dir;
+  REQUIRE(chmod(dir.path().c_str(), 0755) == 0);
+  { REQUIRE(ExportCache::open({.dir = dir / "theirs"}).ok()); }
+  REQUIRE(chmod((dir / "theirs").c_str(), 0777) == 0);
+  REQUIRE(seteuid(65534) == 0);
+  const auto refused = ExportCache::open({.dir = dir / "theirs", .allow_shared_dir = true});
+  REQUIRE(seteuid(0) == 0);
+  REQUIRE(refused.error().code == ErrorCode::kInvalidArgument);
+  REQUIRE(refused.error().message.find("holds private files of another user") != std::string::npos);
+  REQUIRE(refused.error().message.find("REKINDLE_REMOTE=file:///") != std::string::npos);
+}
+
 TEST_CASE("directories that others may write are refused unless allowed", "[export_cache]") {
   const TempDir dir;
   fs::create_directory(dir / "real");
