@@ -20,7 +20,7 @@ namespace py = pybind11;
 namespace {
 
 py::bytes build_joint(const py::bytes& model, const std::vector<bool>& needs_gradient,
-                      const std::map<std::string, std::int64_t>& sizes, bool on_cpu) {
+                      const std::map<std::string, std::int64_t>& sizes, bool on_cpu, bool eager_numerics) {
   const auto view = static_cast<std::string_view>(model);
   std::string joint;
   {
@@ -28,7 +28,7 @@ py::bytes build_joint(const py::bytes& model, const std::vector<bool>& needs_gra
     auto built = value_or_throw(pipeline::build_joint_graph(
         view, needs_gradient, [](const graph::Node& node) { return session::evaluate(node); },
         [&](graph::Graph& graph) { session::infer_types(graph, sizes); },
-        on_cpu ? pipeline::Target::kCpu : pipeline::Target::kAccelerator));
+        {on_cpu ? pipeline::Target::kCpu : pipeline::Target::kAccelerator, eager_numerics}));
     joint = value_or_throw(pipeline::serialize_joint_graph(built));
   }
   return joint;
@@ -43,8 +43,10 @@ std::string joint_text(const py::bytes& joint) {
 void bind_graphs(py::module_& m) {
   m.def("build_joint", &build_joint, py::arg("model"), py::arg("needs_gradient"),
         py::arg("sizes") = std::map<std::string, std::int64_t>(), py::arg("on_cpu") = true,
+        py::arg("eager_numerics") = false,
         "ONNX bytes -> bytes of the differentiated, optimized graph. "
-        "sizes: of the symbols, where the model was made. on_cpu: whether it will run there.");
+        "sizes: of the symbols, where the model was made. on_cpu: whether it will run there. "
+        "eager_numerics: whether gradients of one value are added as eager adds them.");
   m.def("joint_text", &joint_text, py::arg("joint"), "The text form of a joint graph.");
   m.def("pipeline_fingerprint", &pipeline::pipeline_fingerprint);
   m.def(

@@ -55,8 +55,8 @@ class Options:
     cache: "on"; "off": neither read nor written; "readonly"; "refresh": exported again and overwritten; "strict": a call that
         cannot run from a graph raises; "verify": a hit is exported again and used only if both agree; "verify:1/50": one in fifty
     fallback: what a call does that cannot run from a graph: "eager", or "error" (FallbackError)
-    numerics: "fast" may reorder floating-point sums; "eager" keeps eager's order where that is known. Today both run the same
-        kernels.
+    numerics: "fast" may round otherwise than eager; "eager" leaves to PyTorch's operators, and adds as they do, what would, so
+        that most models train to the same bits
     dynamic: "auto": one export serves all sizes of a call's tensors that the model does not branch on; "static": each set of
         input shapes has an export of its own
     start: "wait": the first call of a kind waits for its graph; "background": calls run in eager until a helper process has made

@@ -133,7 +133,7 @@ Result<PackedJoint> packed_joint(const autodiff::JointGraph& joint, std::size_t 
       pipeline::differentiate_and_simplify(
           *graph, needs_gradient, [](const graph::Node& node) { return evaluate(node); },
           [&](graph::Graph& each) { infer_types(each, sizes); },
-          inputs.empty() || inputs[0].is_cpu() ? pipeline::Target::kCpu : pipeline::Target::kAccelerator));
+          {inputs.empty() || inputs[0].is_cpu() ? pipeline::Target::kCpu : pipeline::Target::kAccelerator}));
   if (made.joint.cotangent_of != joint.cotangent_of || made.joint.gradient_of != joint.gradient_of)
     return unsupported("results would depend on other inputs");
   return made;

@@ -41,24 +41,23 @@ const std::vector<std::string_view>& forward_passes() {
   return passes;
 }
 
-const std::vector<std::string_view>& joint_passes(Target target) {
-  static const std::vector<std::string_view> everywhere{"eliminate_identity", "fold_constants",
-                                                        "eliminate_common_subexpressions",
-                                                        "fuse_accumulation", "eliminate_dead_nodes"};
-  static const std::vector<std::string_view> on_cpu{
-      "eliminate_identity", "fold_constants",    "eliminate_common_subexpressions",
-      "split_batch_norms",  "fuse_accumulation", "eliminate_dead_nodes"};
-  return target == Target::kCpu ? on_cpu : everywhere;
+std::vector<std::string_view> joint_passes(const BuildOptions& options) {
+  std::vector<std::string_view> passes{"eliminate_identity", "fold_constants",
+                                       "eliminate_common_subexpressions"};
+  if (options.target == Target::kCpu) passes.push_back("split_batch_norms");
+  if (!options.eager_numerics) passes.push_back("fuse_accumulation");
+  passes.push_back("eliminate_dead_nodes");
+  return passes;
 }
 
 std::string pipeline_fingerprint() {
   std::string text = "joint " + std::to_string(kFormatVersion) + " rekindle opset " +
                      std::to_string(graph::kRekindleOpset) + " torch opset " +
                      std::to_string(graph::kTorchOpset);
-  for (const auto* passes :
-       {&forward_passes(), &joint_passes(Target::kCpu), &joint_passes(Target::kAccelerator)}) {
+  for (const auto& passes :
+       {forward_passes(), joint_passes({Target::kCpu}), joint_passes({Target::kAccelerator})}) {
     text += " |";
-    for (const std::string_view pass : *passes) text += " " + std::string(pass);
+    for (const std::string_view pass : passes) text += " " + std::string(pass);
   }
   return text + " | casts apart, weights first, rematerialize 2, copy biases";
 }
@@ -66,20 +65,22 @@ std::string pipeline_fingerprint() {
 Result<autodiff::JointGraph> build_joint_graph(std::string_view model,
                                                const std::vector<bool>& needs_gradient,
                                                const passes::ConstantEvaluator& evaluate,
-                                               const TypeInference& infer_types, Target target) {
+                                               const TypeInference& infer_types,
+                                               const BuildOptions& options) {
   REKINDLE_ASSIGN_OR_RETURN(std::unique_ptr<graph::Graph> forward, graph::import_onnx(model));
   if (needs_gradient.size() != forward->inputs().size()) {
     return invalid_argument("the model has " + std::to_string(forward->inputs().size()) +
                             " inputs, but needs_gradient has " + std::to_string(needs_gradient.size()) +
                             " entries");
   }
-  return differentiate_and_simplify(*forward, needs_gradient, evaluate, infer_types, target);
+  return differentiate_and_simplify(*forward, needs_gradient, evaluate, infer_types, options);
 }
 
 Result<autodiff::JointGraph> differentiate_and_simplify(graph::Graph& forward,
                                                         const std::vector<bool>& needs_gradient,
                                                         const passes::ConstantEvaluator& evaluate,
-                                                        const TypeInference& infer_types, Target target) {
+                                                        const TypeInference& infer_types,
+                                                        const BuildOptions& options) {
   passes::PassContext context;
   context.evaluate = evaluate;
   context.keeps_casts_apart = true;
@@ -87,8 +88,8 @@ Result<autodiff::JointGraph> differentiate_and_simplify(graph::Graph& forward,
   context.keeps_casts_apart = false;
   if (infer_types) infer_types(forward);
   REKINDLE_ASSIGN_OR_RETURN(autodiff::JointGraph joint, autodiff::differentiate(forward, needs_gradient));
-  REKINDLE_RETURN_IF_ERROR(passes::run_passes_until_stable(*joint.graph, joint_passes(target), context));
-  if (target == Target::kCpu) {
+  REKINDLE_RETURN_IF_ERROR(passes::run_passes_until_stable(*joint.graph, joint_passes(options), context));
+  if (options.target == Target::kCpu) {
     autodiff::rematerialize(joint);
     autodiff::copy_biases(joint);
   }

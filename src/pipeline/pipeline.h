@@ -20,9 +20,16 @@ using TypeInference = std::function<void(graph::Graph&)>;
 // that worth its time.
 enum class Target { kCpu, kAccelerator };
 
+struct BuildOptions {
+  Target target = Target::kCpu;
+  // Whether gradients of one value are added as eager adds them, each rounded before, and not where they are
+  // made.
+  bool eager_numerics = false;
+};
+
 // The passes that run on an imported graph and on a joint graph, in order. Part of the key of a joint graph.
 const std::vector<std::string_view>& forward_passes();
-const std::vector<std::string_view>& joint_passes(Target target);
+std::vector<std::string_view> joint_passes(const BuildOptions& options);
 // Names of both lists and the version of this room's output; changes whenever
 // cached joint graphs must not be reused.
 std::string pipeline_fingerprint();
@@ -35,14 +42,14 @@ Result<autodiff::JointGraph> build_joint_graph(std::string_view model,
                                                const std::vector<bool>& needs_gradient,
                                                const passes::ConstantEvaluator& evaluate,
                                                const TypeInference& infer_types = nullptr,
-                                               Target target = Target::kCpu);
+                                               const BuildOptions& options = {});
 
 // The part of it that follows the import: simplifies `forward`, and differentiates it.
 Result<autodiff::JointGraph> differentiate_and_simplify(graph::Graph& forward,
                                                         const std::vector<bool>& needs_gradient,
                                                         const passes::ConstantEvaluator& evaluate,
                                                         const TypeInference& infer_types = nullptr,
-                                                        Target target = Target::kCpu);
+                                                        const BuildOptions& options = {});
 
 // Grammar: <version u32> <forward_inputs u64> <forward_outputs u64> <n u64> <cotangent_of u64>*n
 //          <n u64> <gradient_of u64>*n <model string>

@@ -105,6 +105,7 @@ class Subject:
             small_sizes=small >= _CALLS_FOR_LARGER or self._options.forbids_eager,
             sized_functions=self.sized_functions,
             inline_functions=self._options.inline_functions,
+            eager_numerics=self._options.numerics == "eager",
         )
 
     def explain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explanation:

@@ -61,6 +61,7 @@ class ExportPlan:
     small_sizes: bool = False  # whether those may be 0; the graph then serves no others
     sized_functions: frozenset[type] = frozenset()  # the autograd Functions whose results' sizes do
     inline_functions: bool = False  # the option of that name
+    eager_numerics: bool = False  # whether operators that ONNX would round otherwise stay PyTorch's: numerics="eager"
 
     def joined(self, arguments: Sequence[torch.Tensor]) -> ExportPlan:
         """Returns the plan with one symbol for all sizes that are equal in a call with these arguments."""

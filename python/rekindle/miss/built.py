@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from rekindle import _native
 from rekindle.errors import OF_TORCH, first_line
-from rekindle.export.request import Call
+from rekindle.export.request import ExportRequest
 from rekindle.export.torchscript import adapter
 from rekindle.export.traced import Traced
 from rekindle.miss.sized import Sized
@@ -37,13 +37,17 @@ class Built:
         return [layout_of(output, self.has_open_sizes) for output in outputs[:results]]
 
 
-def build(call: Call, traced: Traced, sized: Sized) -> Built:
+def build(request: ExportRequest, traced: Traced, sized: Sized) -> Built:
     """Makes the graph of a call that can run. Raises Bypass where it needs what graphs do not have."""
+    call = request.call
     needs = [call.grad and tensor.requires_grad for tensor in traced.inputs]
     model = adapter.with_shapes(traced.graph.model, sized.left.shapes)
     sizes = sized.left.shapes.bind(sizes_of(call.arguments)) or {}
     try:
-        return Built(traced, sized, model, _native.build_joint(model, needs, sizes, on_cpu=call.device.type == "cpu"))
+        joint = _native.build_joint(
+            model, needs, sizes, on_cpu=call.device.type == "cpu", eager_numerics=request.plan.eager_numerics
+        )
+        return Built(traced, sized, model, joint)
     except _native.Unsupported as error:
         raise Bypass(Reason.UNSUPPORTED_OP, str(error)) from error
     except OF_TORCH as error:  # no code of the user's runs here

@@ -200,7 +200,7 @@ def _staged(request: ExportRequest, fingerprint: Fingerprint, undo: Undo, record
         _native.release_free_memory()
     with undo.around(), world.interpreter_random_states_kept(), not_shown(), checkpoints_inlined():
         sized = try_sizes(request, traced, alone)
-    built = build(request.call, traced, sized)
+    built = build(request, traced, sized)
     built_at = time.perf_counter()
     if is_large:
         _native.release_free_memory()

@@ -223,7 +223,7 @@ def _run_exporter(
     buffer = io.BytesIO()
     opsets: dict[str, int] = {}
     open_inputs = [names.index(name) for name, _ in open_dims]
-    converting = corrected(opsets, functions, open_inputs)
+    converting = corrected(opsets, functions, open_inputs, traced.request.plan.eager_numerics)
     with _failures_as_bypass(), _quiet() as warned, registered(), converting, without_function_modes() as traced.modes:
         torch.onnx.export(
             traced,

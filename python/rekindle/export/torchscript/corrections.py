@@ -49,22 +49,25 @@ from rekindle.process.torch_internals import (
 
 
 @contextlib.contextmanager
-def corrected(opsets: dict[str, int], functions: Functions, open_inputs: Collection[int] = ()) -> Iterator[None]:
+def corrected(
+    opsets: dict[str, int], functions: Functions, open_inputs: Collection[int] = (), eager_numerics: bool = False
+) -> Iterator[None]:
     """Applies all corrections.
 
     opsets: gets the domains that the graph uses besides ONNX's own
     functions: gets the Functions that it calls
     open_inputs: positions of the inputs that have sizes of which nothing may be known
+    eager_numerics: whether operators that ONNX would round otherwise stay PyTorch's
     """
     with contextlib.ExitStack() as stack:
-        for owner, name, correct in _corrections(opsets, functions, open_inputs):
+        for owner, name, correct in _corrections(opsets, functions, open_inputs, eager_numerics):
             theirs = getattr(owner, name)
             stack.enter_context(replaced(owner, name, in_this_thread(correct(theirs), theirs)))
         yield
 
 
 def _corrections(
-    opsets: dict[str, int], functions: Functions, open_inputs: Collection[int]
+    opsets: dict[str, int], functions: Functions, open_inputs: Collection[int], eager_numerics: bool
 ) -> Iterator[tuple[Any, str, Callable[[Any], Callable[..., Any]]]]:
     """Yields (module or class, name, correction).
 
@@ -87,7 +90,7 @@ def _corrections(
     yield *INFER_SHAPES, _left_out  # of the whole; each node that is written has had its own
     yield *MERGE_EQUAL, _never  # our pass keeps casts apart, whose gradients are added in another dtype
     yield *PEEPHOLE, with_neutral_factors
-    yield *PREPROCESS, lambda run: _with_operators(run, functions, open_inputs)
+    yield *PREPROCESS, lambda run: _with_operators(run, functions, open_inputs, eager_numerics)
     yield *ASSIGN_OUTPUT_SHAPES, unless_complex
     yield (
         *ANALYSE_SCALAR_TYPES,
@@ -173,7 +176,9 @@ def _typed_as_traced(run_symbolic: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _with_operators(preprocess: Callable[..., Any], functions: Functions, open_inputs: Collection[int]) -> Callable[..., Any]:
+def _with_operators(
+    preprocess: Callable[..., Any], functions: Functions, open_inputs: Collection[int], eager_numerics: bool
+) -> Callable[..., Any]:
     """Puts the nodes of the torch domain in place.
 
     In-place operators are gone at this point, and arguments still have their types.
@@ -182,7 +187,7 @@ def _with_operators(preprocess: Callable[..., Any], functions: Functions, open_i
     def run(graph: Any) -> Any:
         _type_placeholders(graph)
         functions.keep(graph)
-        keep_operators(graph)
+        keep_operators(graph, eager_numerics)
         _forget_sizes(graph, open_inputs)
         return preprocess(graph)
 

@@ -13,7 +13,7 @@ import torch
 from rekindle.export.torchscript.dtypes import DTYPES, NUMBERS
 from rekindle.export.torchscript.operator_arguments import add_argument, is_computed
 from rekindle.export.torchscript.operator_checks import check_meaning
-from rekindle.export.torchscript.written_as_onnx import is_written_as_onnx
+from rekindle.export.torchscript.written_as_onnx import is_written_as_onnx, rounds_otherwise
 from rekindle.export.trace.autocast_operators import AUTOCAST
 from rekindle.export.trace.data_sizes import is_sized_by_data
 from rekindle.export.trace.traced_operators import (
@@ -32,11 +32,15 @@ _BELOW_AUTOGRAD = {"aten::_convolution"}
 _NAMESPACES_OF_THE_TRACER = {"prim", "onnx", "rekindle", "attr", "quantized", "caffe2", DOMAIN}
 
 
-def keep_operators(graph: Any) -> None:
-    """Replaces the operators of a traced graph that are not written as ONNX. Raises Bypass for what cannot be a node."""
+def keep_operators(graph: Any, eager_numerics: bool = False) -> None:
+    """Replaces the operators of a traced graph that are not written as ONNX. Raises Bypass for what cannot be a node.
+
+    eager_numerics: whether those are kept, too, whose results or gradients ONNX would round otherwise
+    """
     operators = [node for node in graph.nodes() if node.kind().split("::")[0] not in _NAMESPACES_OF_THE_TRACER]
     for node in operators:
-        schema = None if is_written_as_onnx(node) else schema_of(node)
+        is_onnx = is_written_as_onnx(node) and not (eager_numerics and rounds_otherwise(node))
+        schema = None if is_onnx else schema_of(node)
         if schema is not None and _results(node) is not None:
             _replace(graph, node, schema)
         elif node.hasAttribute(AUTOCAST):
