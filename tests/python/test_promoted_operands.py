@@ -126,6 +126,18 @@ def test_a_fill_that_is_out_of_range_is_eagers_error() -> None:
     assert rekindle.status(wrapped).source != "eager"
 
 
+def test_integers_and_bfloat16_are_broadcast_in_a_graph() -> None:
+    def does(h: torch.Tensor, x: torch.Tensor) -> Any:
+        index, scores = torch.broadcast_tensors(h.argmax(-1, keepdim=True), x)
+        return scores.gather(-1, index[..., :1])
+
+    model = Net(does)
+    wrapped = rekindle.Module(model, rekindle.Options(fallback="error"))
+    for scale in (1.0, -2.0):
+        arguments = [numbers.bfloat16() * scale for numbers in (torch.tensor([[3.0, 1.0], [0.5, 2.0]]), torch.eye(2))]
+        assert_same(told(wrapped, arguments), told(model, arguments))
+
+
 @pytest.mark.parametrize(
     ("does", "why"),
     [

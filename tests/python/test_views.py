@@ -123,6 +123,18 @@ def refuses_strides(self: Model, x: torch.Tensor) -> torch.Tensor:
     return self.a(x.view(10, 2).view(5, 4))
 
 
+def detached_parts(self: Model, x: torch.Tensor) -> Any:
+    keys, values = self.a(x).chunk(2, -1)
+    return (keys * values).sum(-1), keys.detach(), values.detach()
+
+
+def detached_ends(self: Model, x: torch.Tensor) -> Any:
+    y = self.a(x)
+    return y[-1].detach(), y[0].detach()
+
+
+EAGER["detached parts of one hidden row"] = (detached_parts, numbers(1, 4), "unsupported_output")
+EAGER["detached ends of a hidden output"] = (detached_ends, numbers(3, 4), "unsupported_output")
 EAGER["an input that cannot be viewed"] = (refuses_strides, numbers(4, 5).t(), "export_failed")
 
 

@@ -94,6 +94,17 @@ class Fingerprint:
         """Returns the first field that differs in `other`, as `name: old -> new`, or None; this fingerprint is the old one."""
         return first_difference(self.fields, other.fields)
 
+    def replaced_tensor(self, other: Fingerprint) -> str | None:
+        """Returns the path of the first tensor that `other`, of equal fields, has another one for; None without one.
+
+        Fields have its numbers, or, where a graph takes it as an input, not even these.
+        """
+        before, now = (dict(each.tensors) | each.bound for each in (self, other))
+        for path, tensor in before.items():
+            if (replacing := now.get(path)) is not tensor:
+                return f"{path.removeprefix('.')}: {'absent' if replacing is None else 'another tensor is put there'}"
+        return None
+
 
 def first_difference(before: Fields, now: Fields) -> str | None:
     """Returns the first field that differs, as `name: old -> new`, or None."""

@@ -196,3 +196,15 @@ def _can_be_laid_out(tensor: torch.Tensor) -> bool:
     extent = _extent(tensor)
     near = extent <= _LARGEST_GAPS * tensor.numel() or extent * tensor.element_size() <= _SMALL
     return near and not tensor.is_conj() and not tensor.is_neg()
+
+
+def lies_in(tensor: torch.Tensor, base: torch.Tensor) -> bool:
+    """Tells whether the memory between the first and the last element of the base has all elements of a tensor."""
+    begin, end = _bounds(tensor)
+    first, last = _bounds(base)
+    return begin == end or (first <= begin and end <= last)
+
+
+def _bounds(tensor: torch.Tensor) -> tuple[int, int]:
+    begin = tensor.data_ptr()
+    return begin, begin + _extent(tensor) * tensor.element_size() if tensor.numel() else begin

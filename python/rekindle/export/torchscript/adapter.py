@@ -171,9 +171,11 @@ def _check_devices(outputs: list[torch.Tensor], device: torch.device) -> None:
 def _check_same(request: ExportRequest, fingerprint: Fingerprint, private: Call) -> None:
     """Raises Bypass where the forward has changed something of the copy that it ran on."""
     try:
-        changed = fingerprint.difference(request.describe(private))
+        now = request.describe(private)
+        changed = fingerprint.difference(now)
     except Exception as error:  # what it holds now is of the trace, or cannot be digested any more
         raise Bypass(Reason.STATE_MUTATED, "the forward changes what its module holds; keep state in buffers") from error
+    changed = changed or fingerprint.replaced_tensor(now)
     if changed is not None:
         raise Bypass(Reason.STATE_MUTATED, f"the forward changes {changed}; keep state in buffers")
 

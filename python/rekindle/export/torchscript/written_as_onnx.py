@@ -161,6 +161,11 @@ def _equal_ranks(node: Node) -> bool:
     return len(ranks) <= 1
 
 
+def _of_one_dtype(node: Node) -> bool:
+    """Tells whether all items have one dtype: the exporter promotes others, and knows none for an integer and a half."""
+    return len({scalar_type(value) for value in listed_values(node)}) <= 1
+
+
 def _of_vectors(node: Node) -> bool:
     return type_of_argument(node, "input").sizes() != []  # None: of what was written in place, where a trace keeps no sizes
 
@@ -190,7 +195,7 @@ _ALWAYS = """
     matmul mm bmm mv dot
     t numpy_T mT transpose permute movedim swapaxes view reshape unflatten unsqueeze squeeze expand expand_as
     view_as reshape_as contiguous clone slice select stack repeat
-    broadcast_tensors tril triu softmax log_softmax sum mean cumsum dropout
+    tril triu softmax log_softmax sum mean cumsum dropout
     zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full arange
     to type_as detach alias lift_fresh size dim numel
 """
@@ -207,6 +212,7 @@ _WRITTEN_AS_ONNX: dict[str, Callable[[Node], bool]] = {
     **{f"aten::{name}": _compared_alike for name in ("eq", "ne", "lt", "le", "gt", "ge")},
     **{f"aten::{name}": _single_or_double for name in ("silu", "erf", "rsqrt")},
     "aten::flatten": _of_elements,
+    "aten::broadcast_tensors": _of_one_dtype,
     "aten::addmm": _of_matrices,
     "aten::baddbmm": _of_batches,
     "aten::layer_norm": _keeps_numbers("eps"),
