@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -193,3 +194,47 @@ def test_a_gradient_of_gradients_needs_the_memory_of_the_forward(tmp_path: Any) 
     exchange_all(net)
     with pytest.raises(RuntimeError, match="was given other memory since the forward"):
         torch.autograd.grad(loss, [*net.linear.parameters()], create_graph=True)
+
+
+class Copies(nn.Module):
+    """Multiplies a copy of its argument by a copy of a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.register_buffer("scale", torch.tensor([1.0, 2.0, 3.0]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x.clone()) * self.scale.clone() * self.scale[:1].clone()
+
+
+def test_a_copy_that_the_forward_makes_is_not_written_with_the_original(tmp_path: Any) -> None:
+    torch.manual_seed(0)
+    eager = Copies()
+    ours = copy.deepcopy(eager)
+    graphed = wrapped(ours, tmp_path)
+    x = torch.randn(2, 3)
+    gradients = []
+    for model, net in ((graphed, ours), (eager, eager)):
+        given = x.clone()
+        result = model(given)
+        with torch.no_grad():
+            given.fill_(7)
+            net.scale.fill_(7)
+        result.sum().backward()
+        gradients.append([parameter.grad for parameter in net.parameters()])
+    torch.testing.assert_close(*gradients)
+    assert rekindle.status(graphed).source == "export"
+
+
+def test_a_spectral_norm_that_is_trained_before_the_backward_of_an_evaluation(tmp_path: Any) -> None:
+    torch.manual_seed(0)
+    eager = nn.utils.parametrizations.spectral_norm(nn.Linear(3, 3))
+    ours = copy.deepcopy(eager)
+    graphed = wrapped(ours, tmp_path)
+    x = torch.randn(2, 3)
+    for model in (graphed, eager):
+        evaluated = model.eval()(x)
+        (evaluated.sum() + model.train()(x * 2).sum()).backward()
+    torch.testing.assert_close([p.grad for p in ours.parameters()], [p.grad for p in eager.parameters()])
+    assert rekindle.status(graphed).eager_calls == 0

@@ -13,7 +13,8 @@ import torch
 from rekindle.export.torchscript.dtypes import DTYPES, NUMBERS
 from rekindle.export.torchscript.operator_arguments import add_argument, is_computed
 from rekindle.export.torchscript.operator_checks import check_meaning
-from rekindle.export.torchscript.written_as_onnx import is_written_as_onnx, rounds_otherwise
+from rekindle.export.torchscript.rounding import rounds_otherwise
+from rekindle.export.torchscript.written_as_onnx import is_written_as_onnx
 from rekindle.export.trace.autocast_operators import AUTOCAST
 from rekindle.export.trace.data_sizes import is_sized_by_data
 from rekindle.export.trace.traced_operators import (

@@ -30,7 +30,7 @@ def _numbers_fit(node: Node) -> bool:
 def _alike(node: Node) -> bool:
     """Tells whether all tensors have the result's dtype, and numbers lose nothing in it."""
     dtype = scalar_type(next(node.outputs()))
-    return all(scalar_type(value) == dtype for value in _tensors(node)) and _numbers_fit(node)
+    return all(scalar_type(value) == dtype for value in tensors_of(node)) and _numbers_fit(node)
 
 
 def _filled_alike(node: Node) -> bool:
@@ -39,7 +39,8 @@ def _filled_alike(node: Node) -> bool:
     return not isinstance(value, TensorType) or value.scalarType() == scalar_type(next(node.outputs()))
 
 
-def _tensors(node: Node) -> list[Value]:
+def tensors_of(node: Node) -> list[Value]:
+    """Returns the inputs of a node that are tensors; lists of tensors are none."""
     return [value for value in node.inputs() if isinstance(value.type(), TensorType)]
 
 
@@ -51,7 +52,7 @@ def _compared_alike(node: Node) -> bool:
 
     Where no tensor has dimensions, or dtypes differ, the exporter makes single precision of all.
     """
-    tensors = _tensors(node)
+    tensors = tensors_of(node)
     if len({scalar_type(value) for value in tensors}) > 1 or all(value.type().sizes() == [] for value in tensors):
         return False
     for value in tensors:
@@ -166,6 +167,19 @@ def _of_one_dtype(node: Node) -> bool:
     return len({scalar_type(value) for value in listed_values(node)}) <= 1
 
 
+_VIEWS = "view reshape flatten unflatten transpose t mT permute unsqueeze squeeze expand slice select narrow detach"
+_VIEWS_OF_ATEN = frozenset(f"aten::{name}" for name in _VIEWS.split())
+
+
+def _of_computed(node: Node) -> bool:
+    """Tells whether the copy is of no input: who writes to that between forward and backward then finds no copy to be changed."""
+    value = next(node.inputs())
+    while value.node().kind() in _VIEWS_OF_ATEN:
+        value = next(value.node().inputs())
+    is_saved = scalar_type(next(node.outputs())) in ("Half", "BFloat16", "Float", "Double")
+    return value.node().kind() != "prim::Param" or not is_saved
+
+
 def _of_vectors(node: Node) -> bool:
     return type_of_argument(node, "input").sizes() != []  # None: of what was written in place, where a trace keeps no sizes
 
@@ -194,7 +208,7 @@ _ALWAYS = """
     logical_not logical_and logical_or logical_xor
     matmul mm bmm mv dot
     t numpy_T mT transpose permute movedim swapaxes view reshape unflatten unsqueeze squeeze expand expand_as
-    view_as reshape_as contiguous clone slice select stack repeat
+    view_as reshape_as contiguous slice select stack repeat
     tril triu softmax log_softmax sum mean cumsum dropout
     zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full arange
     to type_as detach alias lift_fresh size dim numel
@@ -211,6 +225,7 @@ _WRITTEN_AS_ONNX: dict[str, Callable[[Node], bool]] = {
     "aten::addcmul": _in_single_or_double,
     **{f"aten::{name}": _compared_alike for name in ("eq", "ne", "lt", "le", "gt", "ge")},
     **{f"aten::{name}": _single_or_double for name in ("silu", "erf", "rsqrt")},
+    "aten::clone": _of_computed,
     "aten::flatten": _of_elements,
     "aten::broadcast_tensors": _of_one_dtype,
     "aten::addmm": _of_matrices,
@@ -225,36 +240,6 @@ _WRITTEN_AS_ONNX: dict[str, Callable[[Node], bool]] = {
     "aten::cross_entropy_loss": _class_indices,
     "aten::scaled_dot_product_attention": _on_the_host,
 }
-
-
-def _is_scaled(node: Node) -> bool:
-    """Tells whether alpha is not 1: PyTorch multiplies and adds in one rounding."""
-    has_factor = any(argument.name == "alpha" for argument in schema_of(node).arguments)
-    return has_factor and constant_argument(node, "alpha") != 1
-
-
-def _is_broadcast(node: Node) -> bool:
-    """Tells whether one operand may be repeated over batches of the other: its gradient is a sum."""
-    sizes = [value.type().sizes() for value in _tensors(node)]
-    if None in sizes:
-        return True
-    batches = [each[:-2] for each in sizes]
-    return batches[0] != batches[1]
-
-
-# Operators of the table that the session computes, or differentiates, with sums in another order or other roundings.
-_ROUNDS_OTHERWISE: dict[str, Callable[[Node], bool]] = {
-    **{f"aten::{name}": _always for name in ("layer_norm", "cross_entropy_loss", "scaled_dot_product_attention")},
-    **{f"aten::{name}": _always for name in ("silu", "rsqrt", "addcmul", "mse_loss", "pow", "square", "repeat")},
-    **{f"aten::{name}": _is_scaled for name in ("add", "sub", "rsub")},
-    "aten::matmul": _is_broadcast,
-}
-
-
-def rounds_otherwise(node: Node) -> bool:
-    """Tells whether a result or a gradient of what is written as ONNX may differ from PyTorch's by rounding."""
-    test = _ROUNDS_OTHERWISE.get(node.kind())
-    return test is not None and test(node)
 
 
 def is_written_as_onnx(node: Node) -> bool:
