@@ -198,7 +198,7 @@ def _can_be_laid_out(tensor: torch.Tensor) -> bool:
     return near and not tensor.is_conj() and not tensor.is_neg()
 
 
-def lies_in(tensor: torch.Tensor, base: torch.Tensor) -> bool:
+def is_within(tensor: torch.Tensor, base: torch.Tensor) -> bool:
     """Tells whether the memory between the first and the last element of the base has all elements of a tensor."""
     begin, end = _bounds(tensor)
     first, last = _bounds(base)

@@ -22,7 +22,7 @@ import torch
 
 from rekindle.process.torch_internals import CreationMeta, creation_meta, disabled_torch_function, set_creation_meta
 from rekindle.reasons import Bypass, Reason
-from rekindle.results.layouts import elements_may_overlap, is_dense, lies_in
+from rekindle.results.layouts import elements_may_overlap, is_dense, is_within
 from rekindle.results.view_steps import Step, decoded, repeated
 
 _MOST_PLACES = 1024  # views, at one set of sizes each, that are kept worked out; beyond, all are forgotten and worked out again
@@ -128,7 +128,7 @@ def _base_of(group: list[torch.Tensor]) -> torch.Tensor:
     One that is all of a hidden tensor, as a product that PyTorch computes with two dimensions, stands for it.
     """
     base = max(map(root_of, group), key=lambda tensor: (tensor.requires_grad, tensor.numel()))
-    outside = [tensor for tensor in group if not lies_in(tensor, base)]  # of a detached part of something larger
+    outside = [tensor for tensor in group if not is_within(tensor, base)]  # of a detached part of something larger
     if outside or not is_dense(base):
         raise _refused((outside or group)[-1], "another output")
     if any(tensor is base for tensor in group):
