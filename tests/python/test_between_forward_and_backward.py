@@ -197,15 +197,16 @@ def test_a_gradient_of_gradients_needs_the_memory_of_the_forward(tmp_path: Any) 
 
 
 class Copies(nn.Module):
-    """Multiplies a copy of its argument by a copy of a buffer."""
+    """Multiplies a copy of its argument by copies of a buffer and of a result."""
 
     def __init__(self) -> None:
         super().__init__()
         self.linear = nn.Linear(3, 3)
         self.register_buffer("scale", torch.tensor([1.0, 2.0, 3.0]))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.linear(x.clone()) * self.scale.clone() * self.scale[:1].clone()
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        hidden = self.linear(x.clone()) * self.scale.clone() * self.scale[:1].clone()
+        return hidden, hidden.clone().square()
 
 
 def test_a_copy_that_the_forward_makes_is_not_written_with_the_original(tmp_path: Any) -> None:
@@ -217,10 +218,10 @@ def test_a_copy_that_the_forward_makes_is_not_written_with_the_original(tmp_path
     gradients = []
     for model, net in ((graphed, ours), (eager, eager)):
         given = x.clone()
-        result = model(given)
+        hidden, result = model(given)
         with torch.no_grad():
-            given.fill_(7)
-            net.scale.fill_(7)
+            for written in (given, net.scale, hidden):
+                written.fill_(7)
         result.sum().backward()
         gradients.append([parameter.grad for parameter in net.parameters()])
     torch.testing.assert_close(*gradients)

@@ -172,12 +172,13 @@ _VIEWS_OF_ATEN = frozenset(f"aten::{name}" for name in _VIEWS.split())
 
 
 def _of_computed(node: Node) -> bool:
-    """Tells whether the copy is of no input: who writes to that between forward and backward then finds no copy to be changed."""
+    """Tells whether the copy is of no input or result: the user may write to these before the backward, which needs the copy."""
     value = next(node.inputs())
     while value.node().kind() in _VIEWS_OF_ATEN:
         value = next(value.node().inputs())
+    is_users = value.node().kind() == "prim::Param" or any(use.user.kind() == "prim::Return" for use in value.uses())
     is_saved = scalar_type(next(node.outputs())) in ("Half", "BFloat16", "Float", "Double")
-    return value.node().kind() != "prim::Param" or not is_saved
+    return not (is_users and is_saved)
 
 
 def _of_vectors(node: Node) -> bool:
