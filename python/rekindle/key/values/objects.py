@@ -19,13 +19,15 @@ from rekindle.process.origin import is_covered_class, is_heap_class
 _MANAGED_WEAK, _MANAGED_DICT = 1 << 3, 1 << 4
 _POINTER = object.__basicsize__ // 2
 
-# Fields of library objects that name where a thing came from and never change what a forward computes. The
-# hash in GenerationConfig is that of its text and differs from process to process.
+# Fields of library objects that name where a thing came from and never change what a forward computes, by package and class.
+# The hash in GenerationConfig is that of its text and differs from process to process. A recurrent layer's references are to its
+# parameters, or to those that stood in their places before.
 VOLATILE_FIELDS = {
-    "PreTrainedConfig": frozenset({"_name_or_path", "_commit_hash", "transformers_version"}),
-    "PretrainedConfig": frozenset({"_name_or_path", "_commit_hash", "transformers_version"}),
-    "PreTrainedModel": frozenset({"name_or_path"}),
-    "GenerationConfig": frozenset({"_original_object_hash", "_commit_hash", "transformers_version"}),
+    ("transformers", "PreTrainedConfig"): frozenset({"_name_or_path", "_commit_hash", "transformers_version"}),
+    ("transformers", "PretrainedConfig"): frozenset({"_name_or_path", "_commit_hash", "transformers_version"}),
+    ("transformers", "PreTrainedModel"): frozenset({"name_or_path"}),
+    ("transformers", "GenerationConfig"): frozenset({"_original_object_hash", "_commit_hash", "transformers_version"}),
+    ("torch", "RNNBase"): frozenset({"_flat_weight_refs"}),
 }
 
 _CONTAINERS = (OrderedDict, defaultdict, dict, list, tuple, set, frozenset)
@@ -44,8 +46,9 @@ def _sentinel(walker: Walker, path: str, value: object) -> None:
 def volatile_fields(cls: type) -> frozenset[str]:
     """Returns the names of attributes that are left out for instances of a class."""
     for base in cls.__mro__:
-        if base.__name__ in VOLATILE_FIELDS and base.__module__.startswith("transformers."):
-            return VOLATILE_FIELDS[base.__name__]
+        place = (base.__module__.partition(".")[0], base.__name__)
+        if place in VOLATILE_FIELDS:
+            return VOLATILE_FIELDS[place]
     return frozenset()
 
 
