@@ -42,12 +42,12 @@ Status make_directories(const fs::path& dir) {
   return failure("create", dir.string());
 }
 
-// As the effective user, as files are opened.
+// Tells whether the effective user, who opens files, has this access (R_OK, W_OK, X_OK).
 bool allows(const std::string& path, int access) {
   return faccessat(AT_FDCWD, path.c_str(), access, AT_EACCESS) == 0;
 }
 
-// Whether the cache that lies in `dir` is private to another user.
+// Tells whether the cache that lies in `dir` is private to another user.
 bool is_private_of_another(const std::string& dir) {
   const std::string file = dir + "/format";
   struct stat info;

@@ -24,7 +24,7 @@ class SizeQuestions {
     functions_ = std::make_shared<const session::HostFunctions>(held_.set(functions));
   }
 
-  // As session::answer_from_sizes.
+  // Returns what session::answer_from_sizes does for inputs of these sizes, and throws what it throws.
   std::vector<std::int64_t> answers(const std::vector<at::Tensor>& inputs) const {
     const session::HostScope scope(functions_);
     return session::answer_from_sizes(*joint_.graph, inputs);

@@ -1,4 +1,4 @@
-// Being told of what Python audits, as opening a file (sys.audit).
+// set_audit(): tells an export what Python audits meanwhile, as the opening of a file (sys.audit).
 #pragma once
 
 #include <pybind11/pybind11.h>

@@ -16,8 +16,8 @@ namespace py = pybind11;
 
 class ProfileHook {
  public:
-  // on_start(frame): true if its code need not be told of again. on_call(frame, function), where side(frame)
-  // and judge(function) have a bit in common.
+  // Calls on_start(frame) where Python code starts, until it returns true for that code, and
+  // on_call(frame, function) where a function of C is called and side(frame) & judge(function) is not 0.
   ProfileHook(py::object on_start, py::object on_call, py::object judge, py::object side);
 
   // `self` is this object as Python has it.
@@ -25,7 +25,8 @@ class ProfileHook {
   // Restores what was there before, and lets go of the callbacks: they lead back here, where no collector
   // looks.
   void stop();
-  // As a profile function set from Python: the forward may put this one aside and back.
+  // Handles one event as a profile function of Python's does: a forward that puts this hook aside and back
+  // sets it so.
   void call(const py::object& frame, const std::string& event, const py::object& argument);
 
  private:

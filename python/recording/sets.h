@@ -1,5 +1,5 @@
-// Being told of sets whose items are taken one after another: their order is that of their hashes, which
-// differs from process to process.
+// watch_sets(): tells an export of sets whose items are taken one after another: their order is that of their
+// hashes, which differs from process to process.
 #pragma once
 
 #include <pybind11/pybind11.h>

@@ -1,4 +1,5 @@
-// What an export asks of torch's tracer that Python cannot.
+// Controls torch's tracer for an export, where Python has no way to: what it forgets, and which places it
+// records.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -12,18 +13,19 @@ namespace rekindle::python {
 // would be given them.
 void forget_failed_call();
 
-// Where the code of torch and of this package lies, each with a separator at its end.
+// Says where the code of torch and of this package lies, each with a separator at its end. Set before a
+// trace.
 void set_library_directories(std::vector<std::string> directories);
 
-// The code object whose frames are activation checkpoints of the user's.
+// Says which code object's frames are activation checkpoints of the user's. Set before a trace.
 void set_checkpoint_code(pybind11::object code);
 
-// "model.py:12 in forward": the innermost frame of this thread outside of the library directories. Empty
-// without one.
+// Returns the innermost frame of this thread outside of the library directories, as "model.py:12 in forward".
+// Empty without one.
 std::string user_place();
 
-// Whether nodes that this thread traces remember the whole Python stack, which takes most of the time in a
-// deep model, or only the user's place in it. Returns what held before.
+// Makes nodes that this thread traces remember the whole Python stack (true), which takes most of the time in
+// a deep model, or the user's place in it alone (false). Returns what it was before.
 bool record_stacks(bool wanted);
 
 }  // namespace rekindle::python

@@ -22,8 +22,8 @@ enum class Target { kCpu, kAccelerator };
 
 struct BuildOptions {
   Target target = Target::kCpu;
-  // Whether gradients of one value are added as eager adds them, each rounded before, and not where they are
-  // made.
+  // true: each gradient of a value that is used twice is computed whole, then added, as in eager. false: the
+  // second is computed into the sum, which needs no buffer and rounds otherwise.
   bool eager_numerics = false;
 };
 

@@ -167,14 +167,17 @@ def _of_one_dtype(node: Node) -> bool:
     return len({scalar_type(value) for value in listed_values(node)}) <= 1
 
 
-_VIEWS = "view reshape flatten unflatten transpose t mT permute unsqueeze squeeze expand slice select narrow detach"
-_VIEWS_OF_ATEN = frozenset(f"aten::{name}" for name in _VIEWS.split())
+def _is_view(node: Node) -> bool:
+    """Tells whether the operator may return memory of its first argument, as the schema `view(Tensor(a) self, …)` says."""
+    schema = schema_of(node) if node.kind().startswith("aten::") else None
+    alias = schema.arguments[0].alias_info if schema is not None and schema.arguments else None
+    return alias is not None and not alias.is_write
 
 
 def _of_computed(node: Node) -> bool:
     """Tells whether the copy is of no input or result: the user may write to these before the backward, which needs the copy."""
     value = next(node.inputs())
-    while value.node().kind() in _VIEWS_OF_ATEN:
+    while _is_view(value.node()):
         value = next(value.node().inputs())
     is_users = value.node().kind() == "prim::Param" or any(use.user.kind() == "prim::Return" for use in value.uses())
     is_saved = scalar_type(next(node.outputs())) in ("Half", "BFloat16", "Float", "Double")
