@@ -97,6 +97,7 @@ delattr(m, "a"), hasattr(m, "a")
 delattr(m, "nothing")
 m.nothing
 sorted(vars(m)), sorted(set(dir(m)) - {"module"})
+sorted(vars(type(m))), setattr(type(m), "extra", 3), vars(type(m))["extra"], delattr(type(m), "extra"), "extra" in vars(type(m))
 m.__class__, type(m).__name__, type(m).__doc__, m.__doc__, type(m).__module__
 isinstance(m, nn.Module), isinstance(m, Net)
 [isinstance(m, getattr(collections.abc, kind)) for kind in ("Sized", "Iterable", "Container", "Hashable", "Callable")]

@@ -18,7 +18,7 @@ from typing import Any
 
 from torch import nn
 
-from rekindle.modules.proxy_classes import KIND, WRAPPED, class_for
+from rekindle.modules.proxy_classes import KIND, WRAPPED, class_for, own_names
 
 _attributes: Any = vars(nn.Module)["__dict__"].__get__  # of an object, whatever its class makes of these names
 _set_attributes: Any = vars(nn.Module)["__dict__"].__set__
@@ -73,7 +73,7 @@ class Proxy(nn.Module):
     _runtime = _Unless("runtime")
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        if KIND not in vars(cls):
+        if KIND not in own_names(cls):
             super().__init_subclass__(**kwargs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:

@@ -22,6 +22,9 @@ _OF_C = (
 )  # fmt: skip
 
 
+own_names: Any = vars(type)["__dict__"].__get__  # of a class, whatever its metaclass makes of `__dict__`
+
+
 def class_for(kind: type, wrapped: type, forward: Callable[[type, type], Any]) -> type:
     """Returns a subclass of `kind` and of `wrapped` whose `forward` is made of both; the one that exists already, if one does.
 
@@ -29,7 +32,7 @@ def class_for(kind: type, wrapped: type, forward: Callable[[type, type], Any]) -
     objects have slots, or are dicts or the like, cannot be inherited beside `kind`: what it defines is copied instead.
     """
     for known in [*type.__subclasses__(wrapped), *type.__subclasses__(kind)]:
-        if vars(known).get(KIND) is kind and vars(known)[WRAPPED] is wrapped:
+        if own_names(known).get(KIND) is kind and own_names(known)[WRAPPED] is wrapped:
             return known
     names = _names(kind, wrapped, forward)
     try:
@@ -44,25 +47,29 @@ class _ProxyType(type):
     """Hands what is asked of the classes made here, or set on them, to the wrapped class. Methods know them as `type(self)`."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        return _wrapped(cls)(*args, **kwargs) if WRAPPED in vars(cls) else super().__call__(*args, **kwargs)
+        return _wrapped(cls)(*args, **kwargs) if WRAPPED in own_names(cls) else super().__call__(*args, **kwargs)
+
+    @property
+    def __dict__(cls) -> types.MappingProxyType[str, Any]:  # type: ignore[override]
+        return vars(_wrapped(cls)) if WRAPPED in own_names(cls) else own_names(cls)
 
     @property
     def __signature__(cls) -> inspect.Signature:
-        if WRAPPED not in vars(cls):
+        if WRAPPED not in own_names(cls):
             raise AttributeError("__signature__")
         return inspect.signature(_wrapped(cls))
 
     def __setattr__(cls, name: str, value: Any) -> None:
-        setattr(_wrapped(cls), name, value) if WRAPPED in vars(cls) else super().__setattr__(name, value)
+        setattr(_wrapped(cls), name, value) if WRAPPED in own_names(cls) else super().__setattr__(name, value)
 
     def __delattr__(cls, name: str) -> None:
-        delattr(_wrapped(cls), name) if WRAPPED in vars(cls) else super().__delattr__(name)
+        delattr(_wrapped(cls), name) if WRAPPED in own_names(cls) else super().__delattr__(name)
 
     def __instancecheck__(cls, value: Any) -> bool:
-        return isinstance(value, _wrapped(cls)) if WRAPPED in vars(cls) else super().__instancecheck__(value)
+        return isinstance(value, _wrapped(cls)) if WRAPPED in own_names(cls) else super().__instancecheck__(value)
 
     def __subclasscheck__(cls, other: Any) -> bool:
-        return issubclass(other, _wrapped(cls)) if WRAPPED in vars(cls) else super().__subclasscheck__(other)
+        return issubclass(other, _wrapped(cls)) if WRAPPED in own_names(cls) else super().__subclasscheck__(other)
 
 
 class _ClassMethod:
@@ -76,7 +83,7 @@ class _ClassMethod:
 
 
 def _wrapped(cls: type) -> Any:
-    return vars(cls)[WRAPPED]
+    return own_names(cls)[WRAPPED]
 
 
 def _made(kind: type, wrapped: type, bases: tuple[type, ...], names: dict[str, Any]) -> type:
