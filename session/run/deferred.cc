@@ -1,10 +1,14 @@
 #include "session/run/deferred.h"
 
+#include <ATen/ops/empty_strided.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "session/lower/tensor_types.h"
+#include "session/plan/result_layout.h"
 #include "src/graph/op_info.h"
 #include "src/graph/torch_node.h"
 
@@ -19,6 +23,29 @@ std::optional<std::size_t> present_sum(const graph::Node& node) {
 
 bool shares_memory(const at::Tensor& a, const at::Tensor& b) {
   return a.defined() && b.defined() && a.has_storage() && b.has_storage() && a.is_alias_of(b);
+}
+
+// Whether elements at several indices are one and the same otherwise than by a stride of 0.
+bool windows_overlap(const at::Tensor& view) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> dims;  // stride and size, the innermost first
+  for (std::int64_t dim = 0; dim < view.dim(); ++dim) {
+    if (view.size(dim) > 1 && view.stride(dim) != 0) dims.emplace_back(view.stride(dim), view.size(dim));
+  }
+  std::ranges::sort(dims);
+  std::int64_t last = 0;  // the furthest element of the dimensions so far
+  for (const auto& [stride, size] : dims) {
+    if (stride <= last) return true;
+    last += (size - 1) * stride;
+  }
+  return false;
+}
+
+// A copy of a view that lies as the view does, but for windows that overlap.
+at::Tensor copied(const at::Tensor& view) {
+  if (view.layout() != at::kStrided || windows_overlap(view)) return view.clone(at::MemoryFormat::Contiguous);
+  const at::Tensor copy = at::empty_strided(view.sizes(), view.strides(), view.options());
+  each_once(copy, view.strides()).copy_(each_once(view, view.strides()));
+  return copy;
 }
 
 // Where an undefined result of a recorded derivative is one of the tracked inputs' gradients: its layout.
@@ -68,7 +95,7 @@ void Deferred::run(const Args& args) const {
     for (const at::Tensor& input : inputs) {
       if (!shares_memory(results[i], input)) continue;
       if (delivered[i]) {
-        results[i] = results[i].clone(at::MemoryFormat::Contiguous);
+        results[i] = copied(results[i]);
       } else if (!results[i].is_inference() && !input.is_inference()) {
         // An edit of the input in place shows in the view.
         torch::autograd::impl::set_version_counter(results[i], torch::autograd::impl::version_counter(input));

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import data_size_models as models
@@ -63,6 +64,38 @@ def test_sizes_may_depend_on_data(name: str, dynamic: str) -> None:
         assert rekindle.status(model).source in sources
         assert rekindle.status(model).eager_calls == 0
         rekindle.lookup.store.flush()
+
+
+_VIEWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "with gaps": lambda y: y[:, ::2],
+    "one column": lambda y: y[:, -1],
+    "transposed with gaps": lambda y: y.t()[::2],
+    "expanded": lambda y: y[:, :1].expand(-1, 3),
+    "windows side by side": lambda y: y.unfold(1, 2, 2),
+}
+
+
+class Viewed(nn.Module):
+    """Returns a view of what it computes with a number that depends on how many elements there are."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Adds the sum of the positive elements, of which any number may be."""
+        return _VIEWS[self.name](self.linear(x) + x[x > 0].sum())
+
+
+@pytest.mark.parametrize("name", _VIEWS)
+def test_views_lie_as_in_eager_beside_sizes_that_depend_on_data(name: str) -> None:
+    module = Viewed(name)
+    model = rekindle.Module(copy.deepcopy(module), rekindle.Options(fallback="error"))
+    for rows, count in ((6, 3), (6, 2), (9, 4)):
+        x = batch(rows, count, seed=rows + count)
+        assert model(x).stride() == module(x).stride()
+        _compare(module, model, x)
 
 
 @pytest.mark.parametrize("function", [torch.unique, torch.unique_consecutive, torch.Tensor.unique])
