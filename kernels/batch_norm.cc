@@ -6,9 +6,11 @@
 #include <ATen/ops/batch_norm_elemt.h>
 #include <ATen/ops/batch_norm_update_stats.h>
 #include <ATen/ops/mean.h>
+#include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/sum.h>
 
+#include <optional>
 #include <vector>
 
 #include "kernels/backends.h"
@@ -101,6 +103,26 @@ void batch_normalize(const at::Tensor& x, const BatchNormLine& line, bool relu, 
   check_tensor("batch_norm: y", y, x.scalar_type(), x.sizes(), x);
   if (x.is_cpu()) return cpu::batch_normalize(x, line, relu, y);
   if (x.is_cuda()) return batch_normalize_by_torch(x, line, relu, y);
+  batch_normalize_reference(x, line, relu, y);
+}
+
+void strided_batch_statistics(const at::Tensor& x, const BatchNormChannels& channels,
+                              const BatchNormOptions& options, const BatchNormStatistics& statistics) {
+  const at::NoGradGuard no_grad;
+  const auto given = [](const at::Tensor& tensor) {
+    return tensor.defined() ? std::optional(tensor) : std::nullopt;
+  };
+  statistics.running_mean.copy_(channels.running_mean);
+  statistics.running_var.copy_(channels.running_var);
+  const auto [y, mean, inv_std] =
+      at::native_batch_norm(x, given(channels.weight), given(channels.bias), statistics.running_mean,
+                            statistics.running_var, /*training=*/true, options.momentum, options.epsilon);
+  statistics.mean.copy_(mean);
+  statistics.inv_std.copy_(inv_std);
+  write_line(channels, statistics);
+}
+
+void strided_batch_normalize(const at::Tensor& x, const BatchNormLine& line, bool relu, at::Tensor& y) {
   batch_normalize_reference(x, line, relu, y);
 }
 

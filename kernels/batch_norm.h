@@ -1,8 +1,8 @@
 // Batch normalization in training, written into given memory. Its gradient is PyTorch's.
 //
-// x is [N, C, ...]. mean and all else of a channel have C elements. All tensors are contiguous, of x's dtype,
-// float32 or float64, and on one device. A channel has at least one element, unless there is no channel:
-// eager raises otherwise.
+// x is [N, C, ...]. mean and all else of a channel have C elements. All tensors are contiguous unless it says
+// otherwise, of x's dtype, float32 or float64, and on one device. A channel has at least one element, unless
+// there is no channel: eager raises otherwise.
 //
 // Sums are in float64, in an order that depends on the shapes alone, not on the number of threads, and on the
 // CPU nothing is allocated, with one exception, which is left to PyTorch: statistics where a channel has one
@@ -54,6 +54,13 @@ struct BatchNormLine {
 
 // y = (x - mean) * factor + offset, and its maximum with 0 with `relu`. y may be the same memory as x.
 void batch_normalize(const at::Tensor& x, const BatchNormLine& line, bool relu, at::Tensor& y);
+
+// The same on the CPU for an x with gaps or with dimensions in another order, by PyTorch, which then takes
+// the mean off each element first: of a constant channel of 1e4, y is exactly the bias, and not up to 0.03
+// from it. y may lie as it likes.
+void strided_batch_statistics(const at::Tensor& x, const BatchNormChannels& channels,
+                              const BatchNormOptions& options, const BatchNormStatistics& statistics);
+void strided_batch_normalize(const at::Tensor& x, const BatchNormLine& line, bool relu, at::Tensor& y);
 
 // The same by PyTorch's kernels, on the CPU and CUDA (batch_normalize: CUDA only): their rounding is eager's.
 void batch_statistics_by_torch(const at::Tensor& x, const BatchNormChannels& channels,

@@ -1,7 +1,8 @@
 // Batch norms in training, of one dtype: statistics, and the line from x to y.
 //
 // Results lie as in eager: as x does, or row-major where x has gaps. In channels-last, the kernels see one
-// row of all channels for each place.
+// row of all channels for each place. On the CPU, an x that is not dense goes to PyTorch's kernel for such,
+// as in eager.
 #include <ATen/ops/empty.h>
 
 #include "kernels/batch_norm.h"
@@ -16,6 +17,11 @@ at::Tensor rows_of(const at::Tensor& x, at::MemoryFormat format) {
   if (format == at::MemoryFormat::Contiguous) return dense;
   const std::int64_t channels = x.size(1), rows = channels == 0 ? 0 : x.numel() / channels;
   return dense.movedim(1, -1).view({rows, channels});
+}
+
+// Whether eager takes its kernel for tensors that do not lie densely in one of the formats it knows.
+bool is_strided(const at::Tensor& x, at::MemoryFormat format) {
+  return x.is_cpu() && !x.is_contiguous(format);
 }
 
 // The same of memory that is written to.
@@ -52,11 +58,15 @@ Lowering lower_batch_statistics(const LowerContext& context) {
     // In eager's words; the kernel takes x without channels.
     TORCH_CHECK(args.in(0).numel() != 0,
                 "input tensor must have at least one element, but got input_sizes = ", args.in(0).sizes());
-    kernels::batch_statistics(rows_of(args.in(0), format),
-                              {args.in(1).contiguous(), args.in(2).contiguous(),
-                               contiguous_or_none(args, scaled, 3), contiguous_or_none(args, shifted, 4)},
-                              options,
-                              {args.out(0), args.out(1), args.out(2), args.out(3), args.out(4), args.out(5)});
+    const at::Tensor mean = args.in(1).contiguous(), var = args.in(2).contiguous(),
+                     weight = contiguous_or_none(args, scaled, 3),
+                     bias = contiguous_or_none(args, shifted, 4);
+    const kernels::BatchNormStatistics found{args.out(0), args.out(1), args.out(2),
+                                             args.out(3), args.out(4), args.out(5)};
+    if (is_strided(args.in(0), format))
+      kernels::strided_batch_statistics(args.in(0), {mean, var, weight, bias}, options, found);
+    else
+      kernels::batch_statistics(rows_of(args.in(0), format), {mean, var, weight, bias}, options, found);
   };
   return lowering;
 }
@@ -66,13 +76,16 @@ Lowering lower_batch_normalize(const LowerContext& context) {
   check_batch_norm(context, 0);
   const auto format = context.meta(0).suggest_memory_format();
   const bool relu = context.int_attribute("relu", 0) != 0;
-  Lowering lowering = computed(
-      context.dtype(0), context.sizes(0),
-      [format, relu](const Args& args) {
-        at::Tensor y = written_rows(args.out(), format);
-        kernels::batch_normalize(rows_of(args.in(0), format), {args.in(1), args.in(2), args.in(3)}, relu, y);
-      },
-      {0});
+  Lowering lowering =
+      computed(context.dtype(0), context.sizes(0),
+               [format, relu](const Args& args) {
+                 const kernels::BatchNormLine line{args.in(1), args.in(2), args.in(3)};
+                 if (is_strided(args.in(0), format))
+                   return kernels::strided_batch_normalize(args.in(0), line, relu, args.out());
+                 at::Tensor y = written_rows(args.out(), format);
+                 kernels::batch_normalize(rows_of(args.in(0), format), line, relu, y);
+               },
+               {0});
   lowering.outputs = {layout_in(context.meta(0), format)};
   return lowering;
 }

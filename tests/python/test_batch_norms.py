@@ -268,3 +268,27 @@ def test_random_nets_are_as_exact_as_eager(seed: int, budget: float | None) -> N
     for mine, others, right in zip(*found, measured(exact.double(), exact, torch.float64), strict=True):
         allowed = 4 * (others - right).abs().max() + 1e-5 * right.abs().max() + 1e-6
         assert (mine - right).abs().max() <= allowed
+
+
+class Moved(nn.Module):
+    """Normalizes channels that come last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(x.transpose(1, 2))
+
+
+@pytest.mark.parametrize("factor", (0.0, 1.0, 1e19))
+def test_values_with_gaps_are_centered_first_as_in_eager(factor: float) -> None:
+    """PyTorch multiplies dense ones first: of a constant channel of 1e4, that is up to 0.03 from the bias."""
+    torch.manual_seed(1)
+    module = Moved()
+    wrapped = rekindle.Module(copy.deepcopy(module), rekindle.Options(fallback="error", log="error"))
+    for step in range(3):
+        x = data(step, 3, 5, 2) * factor + (1e4 if factor == 0 else 0)
+        torch.testing.assert_close(wrapped(x), module(x), rtol=1e-6, atol=1e-6)
+        for mine, others in zip(wrapped.buffers(), module.buffers(), strict=True):
+            torch.testing.assert_close(mine, others)
