@@ -156,6 +156,17 @@ def test_groups_have_their_own_settings_and_schedulers_see_steps(tmp_path: Path)
     assert_same(results[1], results[0])
 
 
+def clipped_step(
+    model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor, max_norm: float, norm_type: float = 2.0
+) -> torch.Tensor:
+    """Trains a step of the model without fusing, and returns the norm of the gradients of the optimizer's parameters."""
+    model.zero_grad()
+    loss_of(model, x).backward()
+    norm = clip_grad_norm_([one for group in optimizer.param_groups for one in group["params"]], max_norm, norm_type)
+    optimizer.step()
+    return norm
+
+
 @pytest.mark.parametrize("norm_type", [2.0, 1.0, math.inf])
 @pytest.mark.parametrize("max_norm", [1e-3, 1e3])
 def test_clipping_takes_two_passes_and_gives_the_same(tmp_path: Path, max_norm: float, norm_type: float) -> None:
@@ -164,10 +175,7 @@ def test_clipping_takes_two_passes_and_gives_the_same(tmp_path: Path, max_norm: 
     optimizer = OPTIMIZERS["momentum"](plain.parameters())
     fused = rekindle.optim.fuse(module, OPTIMIZERS["momentum"](module.parameters()), max_norm=max_norm, norm_type=norm_type)
     for _ in range(5):
-        loss_of(plain, x).backward()
-        norm = clip_grad_norm_(plain.parameters(), max_norm, norm_type)
-        optimizer.step()
-        optimizer.zero_grad()
+        norm = clipped_step(plain, optimizer, x, max_norm, norm_type)
         fused.backward(loss_of(module, x))
         fused.step()
         assert fused.total_norm is not None
@@ -205,6 +213,23 @@ def test_what_no_backward_has_stepped_is_stepped_at_the_end() -> None:
     fused.step()
     assert added.grad is None
     assert torch.allclose(added, torch.full((3,), 0.99))
+
+
+def test_clipping_takes_in_what_comes_or_thaws_later() -> None:
+    model, x = mlp(2), torch.randn(4, 8)
+    model[0].bias.requires_grad_(False)
+    models = [model, copy.deepcopy(model)]
+    plain, optimizer = (OPTIMIZERS["momentum"](each[0].parameters()) for each in models)
+    fused = rekindle.optim.fuse(models[1], optimizer, max_norm=1e-2)
+    for step in range(3):
+        for each, its in zip(models, (plain, optimizer), strict=True) if step == 1 else ():
+            each[0].bias.requires_grad_(True)
+            its.add_param_group({"params": list(each[2].parameters())})
+        norm = clipped_step(models[0], plain, x, max_norm=1e-2)
+        fused.backward(loss_of(models[1], x))
+        fused.step()
+        models[1].zero_grad()
+        assert_same([fused.total_norm, *values_of(models[1])], [norm, *values_of(models[0])])
 
 
 def test_a_checkpoint_goes_on_as_without() -> None:

@@ -45,11 +45,8 @@ class FusedOptimizer:
         self._norms: dict[int, torch.Tensor] | None = None  # of this backward's gradients, once they are to be measured
         self._is_measuring = False
         self._is_accumulating = False
-        self._hooks = []
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                if parameter.requires_grad and parameter.is_leaf:
-                    self._hooks.append(parameter.register_post_accumulate_grad_hook(self._on_gradient))
+        self._hooks: list[Any] | None = []  # None once they are removed
+        self._fuse_new()
 
     def backward(self, loss: torch.Tensor, gradient: torch.Tensor | None = None) -> None:
         """Runs the backward of a loss. With `max_norm`, runs it twice: once for the norm, once for the steps.
@@ -66,6 +63,7 @@ class FusedOptimizer:
         for parameter in self._parameters():
             if parameter.grad is not None:
                 raise RuntimeError(f"{self._name(parameter)} has a gradient from before; call zero_grad() before backward()")
+        self._fuse_new()
         try:
             self._norms = {}
             self._is_measuring = True
@@ -118,9 +116,17 @@ class FusedOptimizer:
 
     def remove(self) -> None:
         """Takes the steps out of backwards again; from then on `optimizer.step()` has to be called."""
-        for hook in self._hooks:
+        for hook in self._hooks or ():
             hook.remove()
-        self._hooks = []
+        self._hooks = None
+
+    def _fuse_new(self) -> None:
+        """Takes in the steps of parameters that the optimizer has got, or that were frozen, since the last time."""
+        if self._hooks is None:
+            return
+        for parameter in self._parameters():
+            if parameter.requires_grad and parameter.is_leaf and not _is_fused(parameter):
+                self._hooks.append(parameter.register_post_accumulate_grad_hook(self._on_gradient))
 
     def _on_gradient(self, parameter: torch.Tensor) -> None:
         """Handles a gradient that is complete: PyTorch's engine has added it to `parameter.grad`, unless it was frozen since."""
@@ -180,7 +186,7 @@ class FusedOptimizer:
         return _name_of(parameter, self._model)
 
     def _total(self, norms: dict[int, torch.Tensor]) -> torch.Tensor:
-        """Returns the norm of norms, in the order in which `torch.nn.utils.clip_grad_norm_` takes them."""
+        """Returns the norm of norms, in the order in which `clip_grad_norm_` takes those of one dtype."""
         found = [norms[id(parameter)] for parameter in self._parameters() if id(parameter) in norms]
         if not found:
             return torch.tensor(0.0)

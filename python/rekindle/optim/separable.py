@@ -67,7 +67,7 @@ def check_separable(optimizer: Optimizer) -> None:
     except Exception as error:
         raise TypeError(f"{name} failed a trial step without closure ({type(error).__name__}: {error}): {remedy}") from error
     alone = _tried(optimizer, one_by_one=True)
-    if not all(map(torch.equal, together, alone)):
+    if not all(torch.allclose(*both, rtol=0, atol=0, equal_nan=True) for both in zip(together, alone, strict=True)):
         raise TypeError(f"{name} gives other values when it steps one parameter at a time: {remedy}")
 
 
