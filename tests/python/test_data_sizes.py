@@ -75,6 +75,9 @@ _VIEWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
+_OVERLAPPING: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {"windows that overlap": lambda y: y.unfold(1, 3, 1)}
+
+
 class Viewed(nn.Module):
     """Returns a view of what it computes with a number that depends on how many elements there are."""
 
@@ -85,7 +88,7 @@ class Viewed(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Adds the sum of the positive elements, of which any number may be."""
-        return _VIEWS[self.name](self.linear(x) + x[x > 0].sum())
+        return {**_VIEWS, **_OVERLAPPING}[self.name](self.linear(x) + x[x > 0].sum())
 
 
 @pytest.mark.parametrize("name", _VIEWS)
@@ -96,6 +99,16 @@ def test_views_lie_as_in_eager_beside_sizes_that_depend_on_data(name: str) -> No
         x = batch(rows, count, seed=rows + count)
         assert model(x).stride() == module(x).stride()
         _compare(module, model, x)
+
+
+def test_windows_that_overlap_lie_as_in_eager_because_they_run_there() -> None:
+    module = Viewed("windows that overlap")
+    model = rekindle.Module(copy.deepcopy(module), rekindle.Options(log="error"))
+    for rows, count in ((6, 3), (6, 2)):
+        x = batch(rows, count)
+        assert model(x).stride() == module(x).stride()
+        _compare(module, model, x)
+    assert [code for code, _ in rekindle.status(model).bypass] == ["verification_failed"]
 
 
 @pytest.mark.parametrize("function", [torch.unique, torch.unique_consecutive, torch.Tensor.unique])

@@ -215,6 +215,19 @@ def test_a_second_gradient_in_one_step_is_an_error_that_names_the_parameter() ->
         loss_of(model, x).backward()
 
 
+def test_parameters_that_are_nan_are_no_fault_of_the_optimizer() -> None:
+    model = mlp(1)
+    nn.init.constant_(model[0].weight, float("nan"))
+    optimizer = OPTIMIZERS["Adagrad"](model.parameters())
+    loss_of(model, torch.randn(4, 8)).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    fused = rekindle.optim.fuse(model, optimizer)
+    loss_of(model, torch.randn(4, 8)).backward()
+    fused.step()
+    assert model[0].weight.isnan().all()
+
+
 def test_an_optimizer_of_another_model_or_with_hooks_is_an_error() -> None:
     model = mlp(1)
     with pytest.raises(ValueError, match="SGD has no parameter of the Sequential"):
