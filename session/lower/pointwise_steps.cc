@@ -187,6 +187,8 @@ const std::unordered_map<std::string_view, Make>& makers_of_rekindle() {
       {"GeluGradient", gelu<Op::kGeluGradient, Op::kGeluTanhGradient>},
       {"ReluGradient", binary<Op::kReluGradient>},
       {"SigmoidGradient", binary<Op::kSigmoidGradient>},
+      {"Silu", unary<Op::kSilu>},
+      {"SiluGradient", binary<Op::kSiluGradient>},
       {"TanhGradient", binary<Op::kTanhGradient>},
   };
   return makers;

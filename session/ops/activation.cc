@@ -5,6 +5,8 @@
 #include <ATen/ops/leaky_relu.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/sigmoid_backward.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/silu_backward.h>
 #include <ATen/ops/softplus.h>
 #include <ATen/ops/tanh_backward.h>
 #include <ATen/ops/threshold_backward.h>
@@ -28,6 +30,9 @@ at::Tensor& sigmoid_gradient(at::Tensor& out, const at::Tensor& dy, const at::Te
 at::Tensor& tanh_gradient(at::Tensor& out, const at::Tensor& dy, const at::Tensor& y) {
   return at::tanh_backward_out(out, dy, y);
 }
+at::Tensor& silu_gradient(at::Tensor& out, const at::Tensor& dy, const at::Tensor& x) {
+  return at::silu_backward_out(out, dy, x);
+}
 at::Tensor& relu_gradient(at::Tensor& out, const at::Tensor& dy, const at::Tensor& y) {
   return at::threshold_backward_out(out, dy, y, 0);
 }
@@ -45,6 +50,11 @@ Lowering lower_gelu_gradient(const LowerContext& context) {
                     at::gelu_backward_out(args.out(), args.in(0), args.in(1), approximate);
                   },
                   {0});
+}
+
+Lowering lower_silu(const LowerContext& context) {
+  return computed(context.dtype(0), context.sizes(0),
+                  [](const Args& args) { at::silu_out(args.out(), args.in(0)); }, {0});
 }
 
 Lowering lower_leaky_relu(const LowerContext& context) {
@@ -86,5 +96,7 @@ REKINDLE_OP("rekindle", "GeluGradient", lower_gelu_gradient);
 REKINDLE_OP("rekindle", "ReluGradient", gradient<relu_gradient>);
 REKINDLE_OP("rekindle", "TanhGradient", gradient<tanh_gradient>);
 REKINDLE_OP("rekindle", "SigmoidGradient", gradient<sigmoid_gradient>);
+REKINDLE_OP("rekindle", "Silu", lower_silu);
+REKINDLE_OP("rekindle", "SiluGradient", gradient<silu_gradient>);
 
 }  // namespace rekindle::session

@@ -24,6 +24,7 @@ constexpr std::array kEntries = {
     Entry{"hyperbolic_tangent", 1},
     Entry{"error_function", 1},
     Entry{"sigmoid", 1},
+    Entry{"silu", 1},
     Entry{"relu", 1},
     Entry{"round_down", 1},
     Entry{"round_up", 1},
@@ -50,6 +51,7 @@ constexpr std::array kEntries = {
     Entry{"relu_gradient", 2},
     Entry{"tanh_gradient", 2},
     Entry{"sigmoid_gradient", 2},
+    Entry{"silu_gradient", 2},
     Entry{"where", 3},
     Entry{"masked_scale", 3},
 };

@@ -34,6 +34,7 @@ enum class Op : std::uint8_t {
   kTanh,
   kErf,
   kSigmoid,
+  kSilu,
   kRelu,
   kFloor,
   kCeil,
@@ -61,6 +62,7 @@ enum class Op : std::uint8_t {
   kReluGradient,
   kTanhGradient,
   kSigmoidGradient,
+  kSiluGradient,
   kWhere,        // condition, then, else
   kMaskedScale,  // x, mask, scale: the gradient of a dropout
 };

@@ -128,6 +128,7 @@ FUNCTION_OF double round_down(double x) { return floor(x); }
 FUNCTION_OF float round_up(float x) { return ceilf(x); }
 FUNCTION_OF double round_up(double x) { return ceil(x); }
 FUNCTION T sigmoid(T x) { return (T)1 / ((T)1 + exponential(-x)); }
+FUNCTION T silu(T x) { return x / ((T)1 + exponential(-x)); }
 FUNCTION T relu(T x) { return x != x ? x : (x > (T)0 ? x : (T)0); }
 
 FUNCTION bool is_nan(T x) { return x != x; }
@@ -167,6 +168,10 @@ FUNCTION T gelu_tanh_gradient(T dy, T x) {
 FUNCTION T relu_gradient(T dy, T y) { return y <= (T)0 ? (T)0 : dy; }
 FUNCTION T tanh_gradient(T dy, T y) { return dy * ((T)1 - y * y); }
 FUNCTION T sigmoid_gradient(T dy, T y) { return dy * ((T)1 - y) * y; }
+FUNCTION T silu_gradient(T dy, T x) {
+  const T share = sigmoid(x);
+  return dy * share * ((T)1 + x * ((T)1 - share));
+}
 )";
 }
 

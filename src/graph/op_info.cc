@@ -118,12 +118,13 @@ void add_more_onnx_ops(Table& table) {
 void add_own_ops(Table& table) {
   table.add({kOwn, "", 1, 1, 1, 1, {}, kView}, {"StopGradient"});
   table.add({kOwn, "", 2, 2, 1, 1, {}, kView}, {"StraightThrough"});
+  table.add({kOwn, "", 1, 1, 1, 1, {}, kCheap}, {"Silu"});
   table.add({kOwn, "", 1, 1, 1, 1}, {"Copy"});
   table.add({kOwn, "", 1, 1, 1, 1, {0}}, {"ZerosLike"});
   table.add({kOwn, "", 1, 2, 1, 1}, {"TriluGradient"});
   table.add({kOwn, "", 0, kAny, 1, kAny, {}, kAbsentInputs}, {"If", "Loop", "Scan", "SequenceMap"});
   table.add({kOwn, "", 2, 2, 1, 1},
-            {"Embedding", "GeluGradient", "ReluGradient", "TanhGradient", "SigmoidGradient",
+            {"Embedding", "GeluGradient", "ReluGradient", "TanhGradient", "SigmoidGradient", "SiluGradient",
              "SoftmaxGradient", "LogSoftmaxGradient", "CumSumGradient"});
   table.add({kOwn, "", 2, 2, 1, 1, {1}}, {"MeanGradient"});
   table.add({kOwn, "", 2, 2, 1, 1, {1}, kView}, {"SumToSizeOf", "ReshapeLike", "ExpandLike", "SumGradient"});

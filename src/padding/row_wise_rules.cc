@@ -186,7 +186,7 @@ bool is_elementwise(const Node& node) {
       "Abs", "Add", "And", "Cast", "Ceil", "Clip", "Cos", "Div", "Dropout", "Elu", "Equal", "Erf", "Exp",
       "Floor", "Gelu", "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "Identity", "IsInf",
       "IsNaN", "LeakyRelu", "Less", "LessOrEqual", "Log", "Max", "Min", "Mul", "Neg", "Not", "Or", "Pow",
-      "Reciprocal", "Relu", "Round", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign", "Sqrt",
+      "Reciprocal", "Relu", "Round", "Sigmoid", "Sign", "Silu", "Sin", "Softplus", "Softsign", "Sqrt",
       "StopGradient", "Sub", "Tanh", "Where", "Xor"};
   // clang-format on
   return is_one_of(node, names);

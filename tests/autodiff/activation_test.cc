@@ -14,6 +14,9 @@ TEST_CASE("activations with an op of their own read their output where that is e
   CHECK(backward_of(graph_text("%x: float32[2, 3]", "%y: float32[2, 3] = Sigmoid(%x)"), "1") ==
         "%d_x = rekindle::SigmoidGradient(%d_y, %y)\n"
         "return %d_x\n");
+  CHECK(backward_of(graph_text("%x: float32[2, 3]", "%y: float32[2, 3] = rekindle::Silu(%x)"), "1") ==
+        "%d_x = rekindle::SiluGradient(%d_y, %x)\n"
+        "return %d_x\n");
   CHECK(backward_of(graph_text("%x: float32[2, 3]", "%y: float32[2, 3] = Gelu(%x)"), "1") ==
         "%d_x = rekindle::GeluGradient(%d_y, %x) {approximate = \"none\"}\n"
         "return %d_x\n");

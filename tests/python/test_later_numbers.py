@@ -87,14 +87,20 @@ def test_a_product_in_half_meets_alpha_before_it_is_rounded(tmp_path: Any) -> No
     check(tmp_path, lambda q, k, c: torch.baddbmm(c, q, k, alpha=0.125), calls, torch.half)
 
 
+def test_addcmul_multiplies_by_its_number_first(tmp_path: Any) -> None:
+    large = torch.full((4, 3), 1e25)
+    calls = [(values(torch.float32),) * 3, (torch.ones(4, 3), large, large)]
+    check(tmp_path, lambda x, a, b: torch.addcmul(x, a, b, value=1e-20), calls, torch.float32)
+
+
 def test_what_beta_leaves_out_is_not_read(tmp_path: Any) -> None:
     q, k, nan = torch.randn(1, 2, 3), torch.randn(1, 3, 2), torch.full((1, 2, 2), math.nan)
     check(tmp_path, lambda q, k, c: torch.baddbmm(c, q, k, beta=0.0), [(q, k, torch.randn(1, 2, 2)), (q, k, nan)], torch.float32)
 
 
-@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16])
-def test_gradients_of_silu_in_half_do_not_overflow(tmp_path: Any, dtype: torch.dtype) -> None:
-    later = torch.tensor([[-70.0, -70.0], [1.0, -20.0]]).to(dtype)
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.float32, torch.float64])
+def test_gradients_of_silu_do_not_overflow(tmp_path: Any, dtype: torch.dtype) -> None:
+    later = torch.tensor([[-70.0, -70.0], [1.0, torch.finfo(dtype).min]]).to(dtype)
     check(tmp_path, F.silu, [(values(dtype),), (later,)], dtype, cotangent=1024.0)
 
 

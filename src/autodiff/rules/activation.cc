@@ -25,6 +25,11 @@ Status gelu_gradient(RuleContext& ctx) {
   return {};
 }
 
+Status silu_gradient(RuleContext& ctx) {
+  ctx.set_dx(0, ctx.rekindle_op("SiluGradient", {ctx.dy(), ctx.x()}));
+  return {};
+}
+
 Status leaky_relu_gradient(RuleContext& ctx) {
   const double alpha = ctx.node().float_attribute("alpha", 0.01);
   // With a slope that is not negative the output is positive where the input is.
@@ -75,6 +80,7 @@ REKINDLE_GRADIENT("", "Relu", relu_gradient);
 REKINDLE_GRADIENT("", "Tanh", tanh_gradient);
 REKINDLE_GRADIENT("", "Sigmoid", sigmoid_gradient);
 REKINDLE_GRADIENT("", "Gelu", gelu_gradient);
+REKINDLE_GRADIENT("rekindle", "Silu", silu_gradient);
 REKINDLE_GRADIENT("", "LeakyRelu", leaky_relu_gradient);
 REKINDLE_GRADIENT("", "Elu", elu_gradient);
 REKINDLE_GRADIENT("", "HardSigmoid", hard_sigmoid_gradient);

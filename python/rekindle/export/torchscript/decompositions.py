@@ -67,11 +67,11 @@ def divide(g: Any, a: Any, b: Any) -> Any:
 
 def addcmul(g: Any, x: Any, a: Any, b: Any, value: Any = None) -> Any:
     dtype = _result(g)
-    product = g.op("Mul", _cast(g, a, dtype), _cast(g, b, dtype))
+    a = _cast(g, a, dtype)
     factor = 1.0 if value is None else constant(value, "f", "value")
-    if factor != 1:
-        product = g.op("Mul", product, _number(g, factor, dtype))
-    return g.op("Add", _cast(g, x, dtype), product)
+    if factor != 1:  # as PyTorch does: a product of both may overflow before it is multiplied
+        a = g.op("Mul", _number(g, factor, dtype), a)
+    return g.op("Add", _cast(g, x, dtype), g.op("Mul", a, _cast(g, b, dtype)))
 
 
 def _dimensions(value: Any) -> Any:

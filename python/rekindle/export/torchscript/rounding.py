@@ -1,6 +1,6 @@
 """Names the operators written as ONNX that the session rounds otherwise than PyTorch; numerics="eager" leaves them to PyTorch.
 
-An example: `F.silu(x)` becomes x * sigmoid(x), two roundings where PyTorch has one.
+An example: `x.rsqrt()` becomes 1 / sqrt(x), two roundings where PyTorch has one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _is_broadcast(node: Node) -> bool:
 # Operators of the table that the session computes, or differentiates, with sums in another order or other roundings.
 _ROUNDS_OTHERWISE: dict[str, Callable[[Node], bool]] = {
     **{f"aten::{name}": _always for name in ("layer_norm", "cross_entropy_loss", "scaled_dot_product_attention")},
-    **{f"aten::{name}": _always for name in ("silu", "rsqrt", "addcmul", "mse_loss", "pow", "square", "repeat")},
+    **{f"aten::{name}": _always for name in ("rsqrt", "addcmul", "mse_loss", "pow", "square", "repeat")},
     **{f"aten::{name}": _is_scaled for name in ("add", "sub", "rsub")},
     "aten::matmul": _is_broadcast,
 }

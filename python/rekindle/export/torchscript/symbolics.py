@@ -46,6 +46,11 @@ def linear(g: Any, x: Any, weight: Any, bias: Any) -> Any:
     return _like(g, g.op("rekindle::Linear", *inputs))
 
 
+def silu(g: Any, x: Any) -> Any:
+    """Writes aten::silu whole: of x * sigmoid(x) the gradient would be dy * x first, which overflows where PyTorch's does not."""
+    return _like(g, g.op("rekindle::Silu", x))
+
+
 def detach(g: Any, x: Any) -> Any:
     """Writes aten::detach, which ONNX would drop: no gradient passes."""
     return _like(g, g.op("rekindle::StopGradient", x))
@@ -246,6 +251,7 @@ _SYMBOLICS: dict[str, Callable[..., Any]] = {
     "aten::reshape": reshape,
     "aten::view": reshape,
     "aten::linear": linear,
+    "aten::silu": silu,
     "rekindle::matmul_bnb4": matmul_bnb4,
     "aten::detach": detach,
     "rekindle::straight_through": straight_through,

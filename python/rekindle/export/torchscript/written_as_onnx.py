@@ -207,7 +207,7 @@ def _equal_parts(node: Node, argument: str) -> bool:
     return _several_parts(node) and sizes is not None and sizes[constant_argument(node, "dim")] % divisor == 0
 
 
-_OF_ONE = "neg exp log sqrt pow tanh sigmoid relu gelu sin cos abs reciprocal square"
+_OF_ONE = "neg exp log sqrt pow tanh sigmoid silu relu gelu sin cos abs reciprocal square"
 _ALWAYS = """
     logical_not logical_and logical_or logical_xor
     matmul mm bmm mv dot
@@ -228,7 +228,7 @@ _WRITTEN_AS_ONNX: dict[str, Callable[[Node], bool]] = {
     "aten::mse_loss": _not_of_scalars,
     "aten::addcmul": _in_single_or_double,
     **{f"aten::{name}": _compared_alike for name in ("eq", "ne", "lt", "le", "gt", "ge")},
-    **{f"aten::{name}": _single_or_double for name in ("silu", "erf", "rsqrt")},
+    **{f"aten::{name}": _single_or_double for name in ("erf", "rsqrt")},
     "aten::clone": _of_computed,
     "aten::flatten": _of_elements,
     "aten::broadcast_tensors": _of_one_dtype,
