@@ -12,6 +12,7 @@ import figures
 import pytest
 import rounds
 import targets
+from step import MLP_OVER_EAGER
 from subjects import SUBJECTS
 from trial_process import Measurement, Trial
 
@@ -170,8 +171,8 @@ def test_a_subject_of_another_torch_is_told():
 @pytest.mark.parametrize(("microseconds", "outcome"), [(12.0, "kept"), (12.1, "missed")])
 def test_the_overhead_of_a_step_has_a_limit(microseconds: float, outcome: str):
     cost = dict.fromkeys(("median", "low", "high"), microseconds)
-    assert verdict("overhead", model="mlp", overhead={"fixed cost over eager's": cost}).outcome == outcome
-    assert verdict("overhead", model="mlp").outcome == "not measured"
+    assert verdict("step of a two-layer MLP", model="mlp", overhead={MLP_OVER_EAGER: cost}).outcome == outcome
+    assert verdict("step of a two-layer MLP", model="mlp").outcome == "not measured"
 
 
 def test_the_page_is_as_the_formatter_leaves_it(tmp_path: Path):
