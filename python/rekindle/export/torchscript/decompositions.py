@@ -146,6 +146,8 @@ DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
     "aten::permute": _rearranged(torch.permute),
     "aten::squeeze": squeeze,
     "aten::movedim": _rearranged(torch.movedim),
+    "aten::transpose": _rearranged(torch.transpose),
+    "aten::swapaxes": _rearranged(torch.swapaxes),
     "aten::sum": _reduction("ReduceSum"),
     "aten::mean": _reduction("ReduceMean"),
     "aten::cumsum": cumsum,

@@ -51,6 +51,13 @@ def silu(g: Any, x: Any) -> Any:
     return _like(g, g.op("rekindle::Silu", x))
 
 
+def broadcast_to(g: Any, x: Any, sizes: Any) -> Any:
+    """Writes aten::broadcast_to, which the exporter does not know, as aten::expand."""
+    expand = symbolic_functions(OPSET)("aten::expand")
+    assert expand is not None
+    return expand(g, x, sizes, None)
+
+
 def detach(g: Any, x: Any) -> Any:
     """Writes aten::detach, which ONNX would drop: no gradient passes."""
     return _like(g, g.op("rekindle::StopGradient", x))
@@ -252,6 +259,7 @@ _SYMBOLICS: dict[str, Callable[..., Any]] = {
     "aten::view": reshape,
     "aten::linear": linear,
     "aten::silu": silu,
+    "aten::broadcast_to": broadcast_to,
     "rekindle::matmul_bnb4": matmul_bnb4,
     "aten::detach": detach,
     "rekindle::straight_through": straight_through,

@@ -211,8 +211,8 @@ _OF_ONE = "neg exp log sqrt pow tanh sigmoid silu relu gelu sin cos abs reciproc
 _ALWAYS = """
     logical_not logical_and logical_or logical_xor
     matmul mm bmm mv dot
-    t numpy_T mT transpose permute movedim swapaxes view reshape unflatten unsqueeze squeeze expand expand_as
-    view_as reshape_as contiguous slice select stack repeat
+    t numpy_T mT transpose permute movedim swapaxes view reshape unflatten unsqueeze squeeze expand expand_as broadcast_to
+    view_as reshape_as contiguous meshgrid slice select stack repeat
     tril triu softmax log_softmax sum mean cumsum dropout
     zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full arange
     to type_as detach alias lift_fresh size dim numel
