@@ -201,11 +201,13 @@ def _saved_constants(saved: Sequence[Saved], first: int, request: ExportRequest)
 
 
 def _expected(request: ExportRequest, built: Built) -> Expected:
-    """Returns what eager made of the call."""
+    """Returns what eager made of the call, but for what is kept for its effects only."""
     traced = built.traced
+    outputs, writes = traced.result.outputs, len(traced.effects.writes)
+    results = len(outputs) - writes - traced.effects.kept
     return Expected(
         traced.inputs,
-        traced.result.outputs,
+        as_of_graph([*outputs[:results], *outputs[len(outputs) - writes :]], traced.effects),
         traced.run.random_states,
         traced.run.autocast_dtypes,
         len(built.output_layouts),

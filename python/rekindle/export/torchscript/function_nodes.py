@@ -17,7 +17,8 @@ import torch
 
 from rekindle.export.torchscript.dtypes import NUMBERS
 from rekindle.export.torchscript.operators import DOMAIN
-from rekindle.export.trace.data_sizes import DataSizes, name_of
+from rekindle.export.torchscript.unread_nodes import unread_results
+from rekindle.export.trace.data_sizes import DataSizes
 from rekindle.export.trace.function_containers import GivenContainers, settled
 from rekindle.export.trace.function_writes import Writes, address_of, kept_by_contexts
 from rekindle.export.trace.open_sizes import OpenSizes
@@ -36,11 +37,6 @@ from rekindle.results.layouts import overlap
 
 if TYPE_CHECKING:
     from rekindle.export.trace.trace_mode import TraceMode
-
-# Of the first input these read the shape only.
-_OF_SHAPES = {f"aten::{name}_like" for name in ("zeros", "ones", "full", "empty", "rand", "randn", "randint")} | {
-    f"aten::{name}" for name in ("new_zeros", "new_ones", "new_full", "new_empty", "size", "numel")
-}
 
 _SINGLE = ("_sized_by_data", "_grad_there", "_own")  # attributes of a node that are no lists
 
@@ -190,19 +186,8 @@ class Functions:
         return facts
 
     def unread(self, outputs: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Returns one result of each call and random draw that no output depends on.
-
-        As a further output it keeps the call or draw in the graph.
-        """
-        needed: set[Any] = set()
-        left = [traced_value(tensor).node() for tensor in outputs]
-        found = []
-        for results, kept in reversed(self._effects):
-            _add_ancestors(left, needed)
-            if not any(name_of(result.node()) in needed for result in results):
-                found.append(kept.detach())
-                left = [results[0].node()]
-        return found
+        """Returns what has to be outputs as well, so that all that eager does stays in the graph; see unread_results."""
+        return unread_results(self._effects, outputs)
 
     def keep(self, graph: Any) -> None:
         """Replaces the calls in a traced graph by nodes of the torch domain.
@@ -254,14 +239,6 @@ def _dirty(function: type, given: list[torch.Tensor], writes: Writes) -> list[in
                 f"the autograd Function {function.__qualname__} writes in place to memory that several of its inputs share",
             )
     return dirty
-
-
-def _add_ancestors(left: list[Node], needed: set[Any]) -> None:
-    while left:
-        node = left.pop()
-        if name_of(node) not in needed:
-            needed.add(name_of(node))
-            left += [value.node() for value in list(node.inputs())[node.kind() in _OF_SHAPES :]]
 
 
 def _results(node: Node) -> list[Value]:
