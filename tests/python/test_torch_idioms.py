@@ -282,7 +282,7 @@ def test_a_recurrent_layer_that_was_called_with_other_parameters_has_a_graph() -
     torch.manual_seed(0)
     eager = Recurrent()
     wrapped = rekindle.Module(copy.deepcopy(eager), rekindle.Options(fallback="error"))
-    for is_given_others in (True, True, False, False):
+    for is_given_others in (True, True, False, False, True, False):
         x = torch.randn(3, 6)
         found = []
         for model in (wrapped, eager):

@@ -39,6 +39,12 @@ UNREAD = "unread"  # the leaf of an attribute that the forward is taken not to r
 _NOT_ATTRIBUTES = _HANDLED | _BOOKKEEPING | frozenset((*HOOKS, *STATE_DICT_HOOKS))
 
 
+def _derived_anew(module: torch.nn.Module) -> frozenset[str]:
+    """Returns what a forward sets before it reads it: the list of a recurrent layer whose parameters are others by now."""
+    is_stale = type(module) in (torch.nn.RNN, torch.nn.LSTM, torch.nn.GRU) and module._weights_have_changed()
+    return frozenset({"_flat_weights"}) if is_stale else frozenset()
+
+
 def add_module_tree(walker: Walker, root: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
     """Adds the leaves of `root` and all below it, and returns its parameters and buffers, as (path, tensor) in order.
 
@@ -101,7 +107,7 @@ class _TreeWalk:
                 walker.emit(child_path, None)
             else:
                 self.add(child_path, child)
-        skipped = _NOT_ATTRIBUTES | volatile_fields(type(module))
+        skipped = _NOT_ATTRIBUTES | volatile_fields(type(module)) | _derived_anew(module)
         unread = self._unread_in(path, module, skipped) if path in self._unread else []
         for name, value in state.items():
             if name not in skipped and f"{name}" not in unread and not walker.left_out(path, type(module), name):
