@@ -71,6 +71,19 @@ void find_remembered(Plan& plan, const PlanRequest& request) {
   }
 }
 
+// Per tape, what the instruction reads that makes it: the tape may hold that.
+std::unordered_map<SlotId, std::vector<SlotId>> held_in_tapes(const Programs& programs) {
+  std::unordered_map<SlotId, std::vector<SlotId>> held;
+  for (const Program* program : {&programs.forward, &programs.backward}) {
+    for (const Instruction& instruction : program->instructions) {
+      for (const SlotId slot : instruction.outputs) {
+        if (programs.slots[slot].storage == Storage::kHeld) held.emplace(slot, instruction.inputs);
+      }
+    }
+  }
+  return held;
+}
+
 // Per gradient, after how many instructions it is there and nothing reads it any more, nor the input that it
 // is of: whoever gets the gradient may step a parameter at once.
 std::vector<std::size_t> gradient_ends(const autodiff::JointGraph& joint, const Programs& programs) {
@@ -81,13 +94,19 @@ std::vector<std::size_t> gradient_ends(const autodiff::JointGraph& joint, const 
   for (std::size_t i = 0; i < joint.gradient_of.size(); ++i)
     gradient_in.emplace(programs.root_of(programs.forward.inputs[joint.gradient_of[i]]), i);
   std::vector<std::size_t> end(program.outputs.size(), 0);
+  const auto tapes = held_in_tapes(programs);
   for (std::size_t at = 0; at < program.instructions.size(); ++at) {
-    const Instruction& instruction = program.instructions[at];
-    for (const auto* slots : {&instruction.inputs, &instruction.outputs}) {
-      for (const SlotId slot : *slots) {
+    const auto note = [&](const std::vector<SlotId>& slots) {
+      for (const SlotId slot : slots) {
         if (const auto found = gradient_in.find(programs.root_of(slot)); found != gradient_in.end())
           end[found->second] = at + 1;
       }
+    };
+    const Instruction& instruction = program.instructions[at];
+    note(instruction.inputs);
+    note(instruction.outputs);
+    for (const SlotId slot : instruction.inputs) {
+      if (const auto tape = tapes.find(slot); tape != tapes.end()) note(tape->second);
     }
   }
   return end;

@@ -248,3 +248,34 @@ def test_several_ranks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     fused.remove()
     with pytest.raises(RuntimeError, match="4 ranks train"):
         rekindle.optim.fuse(model, OPTIMIZERS["SGD"](model.parameters()))
+
+
+class ReadAsConstant(nn.Module):
+    """Has a parameter whose gradient is there before the backward of what has read the parameter without a gradient."""
+
+    def __init__(self, operator: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.first, self.last, self.operator = nn.Linear(4, 4), nn.Parameter(torch.randn(4, 4)), operator
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.operator(self.first(x), self.last.detach())) @ self.last
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        lambda h, w: nn.functional.rms_norm(h, (4,), w[0]),
+        lambda h, w: nn.functional.batch_norm(h, None, None, w[0], w[1], training=True),
+        lambda h, w: nn.functional.group_norm(h, 2, w[0], w[1]),
+        lambda h, w: h * w.diagonal(),
+    ],
+    ids=["rms_norm", "batch_norm", "group_norm", "diagonal"],
+)
+def test_a_step_waits_for_operators_that_keep_the_parameter(operator: Any, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, x = ReadAsConstant(operator), torch.randn(6, 4)
+    found = []
+    for fused in (False, True):
+        called = wrapped(copy.deepcopy(model), tmp_path)
+        found.append(train(called, torch.optim.SGD(called.parameters(), lr=0.5), x, 3, fused))
+    torch.testing.assert_close(*found, rtol=0, atol=0)
