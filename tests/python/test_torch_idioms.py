@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import rekindle
 import torch
 import torch.nn.functional as F
 from module_support import Twins
@@ -267,28 +266,3 @@ def test_gradients_that_a_call_without_them_computes_run_in_eager() -> None:
     with torch.no_grad():
         twins.call(torch.randn(3, 4))
     assert twins.reasons() == ["grad_mode_region"]
-
-
-class Recurrent(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lstm = nn.LSTM(6, 6)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.lstm(x)[0]
-
-
-def test_a_recurrent_layer_that_was_called_with_other_parameters_has_a_graph() -> None:
-    torch.manual_seed(0)
-    eager = Recurrent()
-    wrapped = rekindle.Module(copy.deepcopy(eager), rekindle.Options(fallback="error"))
-    for is_given_others in (True, True, False, False, True, False):
-        x = torch.randn(3, 6)
-        found = []
-        for model in (wrapped, eager):
-            used = dict(model.named_parameters())
-            if is_given_others:
-                used = {name: (value * 2).detach().requires_grad_() for name, value in used.items()}
-            result = torch.func.functional_call(model, used, (x,)) if is_given_others else model(x)
-            found.append([result, *torch.autograd.grad(result.square().sum(), [*used.values()])])
-        torch.testing.assert_close(*found)

@@ -127,11 +127,11 @@ class _TreeWalk:
         return [name for name in names if not self._walker.left_out(path, type(module), name)]
 
     def _watch(self, path: str, owner: Any, attributes: dict[str, Any]) -> None:
-        """Watches the attributes of a module or of a tensor of it, but for what unread ones hold."""
+        """Watches the attributes of a module or of a tensor of it, but for what unread ones hold, or such as no key has."""
         walker = self._walker
         # In a private copy, these names are not to be compared (export/copies/tripwires.py): the texts are.
         unread = {f"{name}" for name in attributes if walker.unread and _path_of(path, name) in walker.unread}
-        unread |= self._unread.get(path, set())
+        unread |= self._unread.get(path, set()) | volatile_fields(type(owner)).intersection(attributes)
         walker.watch(owner, object_but(tuple(sorted(unread))) if unread else OBJECT)
 
     def _add_attribute(self, path: str, owner: Any, name: str, value: Any) -> None:
