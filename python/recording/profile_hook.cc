@@ -10,6 +10,8 @@ ProfileHook::ProfileHook(py::object on_start, py::object on_call, py::object jud
 
 void ProfileHook::start(const py::object& self) {
   previous_ = py::module_::import("sys").attr("getprofile")();
+  import_code_ = py::module_::import("importlib._bootstrap").attr("_find_and_load").attr("__code__");
+  importing_ = nullptr;
   active_ = {self.ptr(), this};
   PyEval_SetProfile(&ProfileHook::on_event, self.ptr());
 }
@@ -17,7 +19,7 @@ void ProfileHook::start(const py::object& self) {
 void ProfileHook::stop() {
   py::module_::import("sys").attr("setprofile")(std::exchange(previous_, py::none()));
   active_ = {};
-  on_start_ = on_call_ = judge_ = side_ = py::none();
+  on_start_ = on_call_ = judge_ = side_ = import_code_ = py::none();
   done_.clear();
   sides_.clear();
   verdicts_.clear();
@@ -29,16 +31,29 @@ void ProfileHook::call(const py::object& frame, const std::string& event, const 
 }
 
 int ProfileHook::on_event(PyObject* self, PyFrameObject* frame, int what, PyObject* argument) {
-  if (what != PyTrace_CALL && what != PyTrace_C_CALL) return 0;
+  if (what != PyTrace_CALL && what != PyTrace_C_CALL && what != PyTrace_RETURN) return 0;
   try {
     auto& hook = self == active_.first ? *active_.second : py::handle(self).cast<ProfileHook&>();
-    if (what == PyTrace_CALL) hook.started(frame);
-    if (what == PyTrace_C_CALL) hook.called(reinterpret_cast<PyObject*>(frame), argument);
+    if (hook.importing_ != nullptr) {
+      if (what == PyTrace_RETURN && frame == hook.importing_) hook.importing_ = nullptr;  // raised or not
+    } else if (what == PyTrace_CALL && hook.is_import(frame)) {
+      hook.importing_ = frame;
+    } else if (what == PyTrace_CALL) {
+      hook.started(frame);
+    } else if (what == PyTrace_C_CALL) {
+      hook.called(reinterpret_cast<PyObject*>(frame), argument);
+    }
     return 0;
   } catch (py::error_already_set& error) {
     error.restore();
     return -1;
   }
+}
+
+bool ProfileHook::is_import(PyFrameObject* frame) const {
+  PyCodeObject* const code = PyFrame_GetCode(frame);
+  Py_DECREF(code);  // the frame holds it
+  return reinterpret_cast<PyObject*>(code) == import_code_.ptr();
 }
 
 void ProfileHook::started(PyFrameObject* frame) {

@@ -1,7 +1,7 @@
 // ProfileHook: tells, on the current thread, of Python code that starts and of C functions that are called:
 // the profile hook of Python before 3.12, which is told before the call. Its contract is call_hook in
 // python/rekindle/recording/interpreter_events.py. In C++ because an export makes some hundred thousand such
-// events, of which a few hundred matter.
+// events, of which a few hundred matter; an import that comes with it may make millions, of which none does.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -31,6 +31,7 @@ class ProfileHook {
 
  private:
   static int on_event(PyObject* self, PyFrameObject* frame, int what, PyObject* argument);
+  bool is_import(PyFrameObject* frame) const;
   void started(PyFrameObject* frame);
   void called(py::handle frame, PyObject* function);
   int side_of(py::handle frame);
@@ -43,6 +44,8 @@ class ProfileHook {
   py::object on_call_;
   py::object previous_ = py::none();
   py::object judge_, side_;
+  py::object import_code_;              // of what runs around every import of a module that is not loaded
+  PyFrameObject* importing_ = nullptr;  // the outermost that runs; nothing is told until it ends
   // The objects in the values keep the identities from being reused.
   std::unordered_map<PyObject*, py::object> done_;
   std::unordered_map<PyObject*, std::pair<int, py::object>> sides_;

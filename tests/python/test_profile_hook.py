@@ -6,9 +6,11 @@ import gc
 import sys
 import time
 import weakref
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import pytest
 import rekindle  # noqa: F401  (loads torch's libraries first)
 from rekindle import _native
 
@@ -113,3 +115,18 @@ def test_a_stopped_hook_holds_nothing() -> None:
     del listener
     gc.collect()
     assert gone() is None
+
+
+def test_nothing_that_an_import_runs_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "loads_another.py").write_text("import fails_to_load_it\n")
+    (tmp_path / "fails_to_load_it.py").write_text("def call(): pass\ncall()\nraise ValueError\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    listener = Listener()
+    listener.hook.start()
+    try:
+        import loads_another  # type: ignore[import-not-found]  # noqa: F401
+    except ValueError:
+        now()
+    listener.hook.stop()
+    assert listener.starts == ["now"]
+    assert listener.calls == [("now", "time")]

@@ -77,8 +77,17 @@ def place_of(frame: types.FrameType) -> str:
     return f"{frame.f_globals.get('__name__', '?')}.{code.co_qualname}"
 
 
-def read_is_ours() -> bool:
-    """Tells whether Rekindle itself reads the environment. To be called from a patched method of `os.environ`, two frames below
-    the mapping's own."""
+def read_is_no_forwards() -> bool:
+    """Tells whether Rekindle itself reads the environment, or a module of torch's that is imported. To be called from a patched
+    method of `os.environ`, two frames below the mapping's own.
+
+    What torch makes of a variable then is a setting, and observed as that; some it sets itself, for the next import to find.
+    """
     frame = beyond(sys._getframe(3), (Origin.STDLIB,))
-    return frame is not None and origin_of_frame(frame) is Origin.REKINDLE
+    if frame is not None and origin_of_frame(frame) is Origin.REKINDLE:
+        return True
+    while frame is not None and (origin := origin_of_frame(frame)) in (Origin.STDLIB, Origin.TORCH):
+        if origin is Origin.TORCH and frame.f_code.co_name == "<module>":
+            return True
+        frame = frame.f_back
+    return False

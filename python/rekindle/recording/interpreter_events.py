@@ -1,8 +1,9 @@
-"""Tells of Python code that starts and of C functions that are called, on the current thread."""
+"""Tells of Python code that starts and of C functions that are called, on the current thread, but for what an import runs."""
 
 from __future__ import annotations
 
 import dis
+import importlib._bootstrap as _bootstrap  # type: ignore[import-not-found]
 import sys
 import threading
 from collections.abc import Callable
@@ -22,6 +23,7 @@ CallHandler = Callable[[FrameType, Any], None]
 OrderHandler = Callable[[Any, FrameType], None]
 _LIST_EXTEND = dis.opmap["LIST_EXTEND"]
 _OF_C = (BuiltinFunctionType, MethodDescriptorType)
+_IMPORT: CodeType = _bootstrap._find_and_load.__code__  # runs around every import of a module that is not loaded
 _ANY_SET = frozenset((object(), object()))  # stands for what may be one
 
 
@@ -47,6 +49,7 @@ class MonitoringHook:
         self._on_list = on_list
         self._sides: dict[int, tuple[int, CodeType]] = {}
         self._unpacking: dict[int, tuple[CodeType, dict[int, int]]] = {}  # by identity: code, and where it does, how deep
+        self._imports = 0  # that run, each within the one before
 
     def start(self) -> None:
         """Begins to watch; raises Bypass if every tool id is taken."""
@@ -63,8 +66,11 @@ class MonitoringHook:
         monitoring.register_callback(self._tool, events.PY_START, self._started)
         monitoring.register_callback(self._tool, events.CALL, self._called)
         monitoring.register_callback(self._tool, events.INSTRUCTION, self._unpacks)
+        for event in (events.PY_RETURN, events.PY_UNWIND):
+            monitoring.register_callback(self._tool, event, self._ended)
         monitoring.restart_events()
         monitoring.set_events(self._tool, events.PY_START | events.CALL)
+        monitoring.set_local_events(self._tool, _IMPORT, events.PY_START | events.PY_RETURN)
 
     def stop(self) -> None:
         """Ends watching, and frees the tool id."""
@@ -77,17 +83,33 @@ class MonitoringHook:
         for code, _ in self._unpacking.values():
             monitoring.set_local_events(self._tool, code, 0)
         self._unpacking.clear()
-        for event in (events.PY_START, events.CALL, events.INSTRUCTION):
+        monitoring.set_local_events(self._tool, _IMPORT, 0)
+        for event in (events.PY_START, events.CALL, events.INSTRUCTION, events.PY_RETURN, events.PY_UNWIND):
             monitoring.register_callback(self._tool, event, None)  # a tool that is freed keeps what was registered
         monitoring.free_tool_id(self._tool)
 
     def _started(self, code: CodeType, offset: int) -> Any:
         if threading.get_ident() != self._thread:
             return None
+        if code is _IMPORT:
+            self._imports += 1
+            if self._imports == 1:  # it may run millions of functions: nothing is told until it ends
+                monitoring = sys.monitoring  # type: ignore[attr-defined]
+                monitoring.set_events(self._tool, monitoring.events.PY_UNWIND)
+            return None
         done = self._on_start(sys._getframe(1))
         if sys.version_info >= (3, 13) and origin_of(code.co_filename) in (Origin.USER, Origin.STDLIB):
             self._watch_unpacking(code)
         return sys.monitoring.DISABLE if done else None  # type: ignore[attr-defined]
+
+    def _ended(self, code: CodeType, offset: int, result: Any) -> None:
+        """Handles a function that returns or raises."""
+        if code is not _IMPORT or self._imports == 0 or threading.get_ident() != self._thread:
+            return
+        self._imports -= 1
+        if self._imports == 0:
+            monitoring = sys.monitoring  # type: ignore[attr-defined]
+            monitoring.set_events(self._tool, monitoring.events.PY_START | monitoring.events.CALL)
 
     def _called(self, code: CodeType, offset: int, function: Any, first: Any) -> Any:
         if threading.get_ident() != self._thread:

@@ -18,13 +18,23 @@ from rekindle.key.code.module_names import names_of
 from rekindle.key.code.reads import reads_of
 from rekindle.key.values.names import ABSENT, codes_of, follow
 from rekindle.key.values.walker import value_text
+from rekindle.process.origin import is_of_library
 from rekindle.reasons import Bypass, Reason
 
 Key = tuple[str, str, str]
 PLAIN = (bool, int, float, str, type(None))
 _TABLES = (dict, list, set)
-# Where the ranks of this run met, which another start does elsewhere; only what begins a job reads it.
-_OF_THE_RUN = {("torch.distributed.distributed_c10d", "_default_pg_init_method")}
+# Where the ranks of this run met, which another start does elsewhere; only what begins a job reads it. Names that containers
+# have in files.
+_LEFT_OUT = {
+    ("torch.distributed.distributed_c10d", "_default_pg_init_method"),
+    ("torch.utils._pytree", "SERIALIZED_TYPE_TO_PYTHON_TYPE"),
+    ("torch.utils._pytree", "SUPPORTED_SERIALIZED_TYPES"),
+}
+# By class: an import that defines a class of torch's adds it, and no object of it was there before.
+_BY_CLASS = {("torch.utils._pytree", "SUPPORTED_NODES"), ("torch.utils._pytree", "CONSTANT_NODES")}
+# Classes that keep what they work out when it is first asked for, and the method that is asked.
+_WORKED_OUT = {("torch.utils.checkpoint", "DefaultDeviceType"): "get_device_type"}
 _FILLS = frozenset("append add update setdefault pop popitem clear extend insert remove discard".split())
 _STORES = {dis.opmap[name] for name in ("STORE_GLOBAL", "DELETE_GLOBAL", "STORE_SUBSCR", "DELETE_SUBSCR")}
 _INTO_GLOBAL, _INTO_ITEM = ("STORE_GLOBAL", "DELETE_GLOBAL"), ("STORE_SUBSCR", "DELETE_SUBSCR")
@@ -82,9 +92,13 @@ def text_of(module: str, name: str) -> str | None:
     value = ABSENT if namespace is None else follow(namespace, name.split("."))[0]
     if value is ABSENT:
         return None
+    if (module, name) in _WORKED_OUT:
+        value = getattr(value, _WORKED_OUT[module, name])()
     if isinstance(value, type):
         plain = sorted((key, repr(item)) for key, item in vars(value).items() if type(item) in PLAIN and key[:2] != "__")
         return repr(plain) if plain else None
+    if (module, name) in _BY_CLASS:
+        value = [(key, value[key] if isinstance(value, dict) else None) for key in value if not is_of_library(key)]
     try:
         return value_text(name, value)
     except Bypass:
@@ -123,7 +137,7 @@ class LibraryState:
 
     def _note(self, module: str, name: str, value: Any) -> None:
         key = ("setting", module, name)
-        if key not in self._before and key[1:] not in _OF_THE_RUN:
+        if key not in self._before and key[1:] not in _LEFT_OUT:
             self._before[key] = text_of(module, name)
             if type(value) in _TABLES and _holds_tensors(value):
                 message = f"torch keeps tensors in {module}.{name}, which the forward may be given"

@@ -28,7 +28,7 @@ from rekindle.recording import imports, observations, opaque_calls, pure_calls, 
 from rekindle.recording.asides import Asides
 from rekindle.recording.code_reads import CodeReads
 from rekindle.recording.copied_objects import IsCopied, may_be_copied, nothing, refuse_copied
-from rekindle.recording.frames import apart, beyond, frames_from, is_user, place_of, read_is_ours
+from rekindle.recording.frames import apart, beyond, frames_from, is_user, place_of, read_is_no_forwards
 from rekindle.recording.interpreter_events import call_hook
 from rekindle.recording.library_code import LibraryCode, replaced_by
 from rekindle.recording.logger_reads import LoggerReads
@@ -68,7 +68,7 @@ class Recorder:
         self._outside = {id(frame): frame for frame in frames_from(sys._getframe(1))}
         self._asides = Asides(self._outside)
         self._random = world.interpreter_random_states()
-        self._environment = world.EnvironmentReads(read_is_ours)
+        self._environment = world.EnvironmentReads(read_is_no_forwards)
         has_unread = self._fingerprint is not None and bool(self._fingerprint.unread)
         self._code = CodeReads(self._notes, self._notes.covered, self._environment, has_unread)
         self._probe = imports.Probe(self._on_search)
