@@ -148,3 +148,14 @@ def test_what_was_put_in_the_place_of_a_librarys_is_told_apart(tmp_path: Path, f
 def test_the_exporter_is_imported_before_an_export(loads: str) -> None:
     program = f"import sys\nfrom rekindle.{loads} as load\nload()\nprint({_EXPORTER!r} in sys.modules)"
     assert python_process.run("-c", program, check=True).stdout == "True\n"
+
+
+def test_what_torch_imports_for_a_checkpoint_is_no_reason_to_export_again(tmp_path: Path) -> None:
+    forwards = [
+        "from torch.utils.checkpoint import checkpoint\nreturn checkpoint(lambda y: y * 2, x, use_reentrant=False)",
+        "from torch.utils.checkpoint import checkpoint\nreturn checkpoint(lambda y: y * 3, x, use_reentrant=False)",
+    ]
+    assert run_all(tmp_path, forwards) == [("2.0", "export"), ("3.0", "export")]  # the first loads torch._dynamo
+    assert run_all(tmp_path, forwards) == [("2.0", "local"), ("3.0", "local")]
+    assert run_all(tmp_path, forwards, before="import torch._dynamo") == [("2.0", "local"), ("3.0", "local")]
+    assert run_all(tmp_path, forwards, before="import torch.distributed.tensor") == [("2.0", "local"), ("3.0", "local")]

@@ -283,7 +283,8 @@ class Recorder:
     def _on_search(self, name: str) -> None:
         """Handles a module that is looked for: for the forward, not for another module or for a library."""
         frame = beyond(sys._getframe(2), (Origin.STDLIB,))
-        if frame is not None and is_user(frame) and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+        is_function = frame is not None and is_user(frame) and frame.f_code.co_flags & inspect.CO_OPTIMIZED
+        if is_function and not self._asides.has(frame):
             self._notes.searched(name)
 
     def _finish(self) -> None:
