@@ -159,3 +159,10 @@ def test_what_torch_imports_for_a_checkpoint_is_no_reason_to_export_again(tmp_pa
     assert run_all(tmp_path, forwards) == [("2.0", "local"), ("3.0", "local")]
     assert run_all(tmp_path, forwards, before="import torch._dynamo") == [("2.0", "local"), ("3.0", "local")]
     assert run_all(tmp_path, forwards, before="import torch.distributed.tensor") == [("2.0", "local"), ("3.0", "local")]
+
+
+def test_a_module_that_an_export_imports_finds_pythons_own_functions(tmp_path: Path) -> None:
+    files = {"keeps.py": "import builtins, keeps_too\nLENGTH = builtins.len\n", "keeps_too.py": "LENGTH = len\n"}
+    forward = "import keeps, keeps_too\nassert keeps.LENGTH([1]) == 1\nreturn x * len(x)"
+    later = ["import builtins, keeps, keeps_too", "assert keeps.LENGTH is keeps_too.LENGTH is builtins.len", "return x * 3"]
+    assert run_all(tmp_path, [forward, "\n".join(later)], files=files)[0] == ("2.0", "export")

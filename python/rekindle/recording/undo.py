@@ -17,6 +17,7 @@ from rekindle.key.values.cells import ABSENT, BINDING, CLASS, FUNCTION, OBJECT, 
 from rekindle.key.values.classes import walk_members
 from rekindle.key.values.walker import Walker
 from rekindle.process.origin import is_covered_class, is_heap_class
+from rekindle.process.process_state import unpatched
 from rekindle.process.signal_handlers import told
 from rekindle.reasons import Bypass, Reason
 from rekindle.recording import cached_functions
@@ -69,7 +70,7 @@ class Undo:
             return
         place = (id(namespace), first)
         if place not in self._kept:
-            self._kept[place] = ((namespace, first), (namespace.get(first, ABSENT),), BINDING)
+            self._kept[place] = ((namespace, first), (unpatched(namespace.get(first, ABSENT)),), BINDING)
         value = namespace.get(first)
         for attribute in [*rest, ""]:
             if isinstance(value, type):

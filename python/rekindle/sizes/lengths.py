@@ -1,20 +1,21 @@
 """Makes `len(tensor)` give a size of the trace in a traced forward.
 
 Python lets nothing but a plain int come out of `__len__`, which would fix the size. So the function itself is another one
-meanwhile; other threads do not notice.
+meanwhile; other threads do not notice, nor do modules that are imported, of which `torch._dynamo` keeps what it finds for ever.
 """
 
 from __future__ import annotations
 
 import builtins
 import contextlib
+import importlib._bootstrap as _bootstrap  # type: ignore[import-not-found]
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
-from rekindle.process.process_state import replaced
+from rekindle.process.process_state import in_this_thread, replaced
 from rekindle.sizes.traced_sizes import is_traced
 
 
@@ -44,7 +45,7 @@ def lengths_followed(active: bool) -> Iterator[None]:
     if not active:
         yield
         return
-    with replaced(builtins, "len", _length) as original:
+    with replaced(builtins, "len", _length) as original, _put_back_for_imports(original):
         if original is not _length:
             _Active.original = staticmethod(original)  # of every thread
         before, _active.is_followed = _active.is_followed, True
@@ -52,3 +53,22 @@ def lengths_followed(active: bool) -> Iterator[None]:
             yield
         finally:
             _active.is_followed = before
+
+
+@contextlib.contextmanager
+def _put_back_for_imports(original: Callable[[Any], int]) -> Iterator[None]:
+    """Gives modules that this thread imports in the block Python's own function."""
+    find = _bootstrap._find_and_load
+
+    def find_with_own(name: str, import_: Any) -> Any:
+        if builtins.len is not _length:  # for a module that imports this one
+            return find(name, import_)
+        builtins.len = original
+        try:
+            return find(name, import_)
+        finally:
+            if builtins.len is original:
+                builtins.len = _length
+
+    with replaced(_bootstrap, "_find_and_load", in_this_thread(find_with_own, find)):
+        yield
