@@ -102,8 +102,8 @@ TEST_CASE("a power with a tensor exponent is flat where eager says so", "[autodi
         "%13 = Log(%x)\n"
         "%14 = Mul(%y, %13)\n"
         "%15 = Constant() {value = float32[]{0}}\n"
-        "%16 = Mul(%d_y, %14)\n"
-        "%d_e = Where(%12, %15, %16)\n"
+        "%16 = Where(%12, %15, %14)\n"
+        "%d_e = Mul(%d_y, %16)\n"
         "return %d_x, %d_e\n");
   CHECK(backward_of(graph_text("%x: float32[2], %e: int64[2]", "%y: float32[2] = Pow(%x, %e)"), "10") ==
         "%1 = CastLike(%e, %x)\n"

@@ -14,7 +14,7 @@ from model_zoo import MODELS
 from test_ops import CASES, Trial, draw, step
 from torch.utils._pytree import tree_leaves
 
-# What the default rounds in another way than eager, in results or gradients.
+# What the default rounds, or might round, in another way than eager, in results or gradients.
 _OPERATORS = """
     add alpha|addcmul|rsqrt|square|matmul (2, 3) (5, 3, 4)|matmul (5, 2, 3) (1, 3, 4)|matmul (1, 2, 3) (5, 3, 4)
     matmul (3,) (5, 3, 4)|repeat into more dimensions|cross_entropy mean|cross_entropy sum|cross_entropy none

@@ -79,7 +79,7 @@ Value* pow_exponent_gradient(RuleContext& ctx) {
   Value* flat = ctx.op("And", {ctx.op("Equal", {x, ctx.scalar(0, x)}),
                                ctx.op("GreaterOrEqual", {exponent, ctx.scalar(0, exponent)})});
   Value* slope = ctx.op("Mul", {ctx.y(), ctx.op("Log", {x})});
-  Value* gradient = ctx.op("Where", {flat, ctx.scalar(0, ctx.dy()), ctx.op("Mul", {ctx.dy(), slope})});
+  Value* gradient = ctx.op("Mul", {ctx.dy(), ctx.op("Where", {flat, ctx.scalar(0, ctx.dy()), slope})});
   const graph::DType want = exponent->type().dtype;
   return want != graph::DType::kUndefined && want == x->type().dtype
              ? gradient

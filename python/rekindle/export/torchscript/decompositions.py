@@ -67,11 +67,11 @@ def divide(g: Any, a: Any, b: Any) -> Any:
 
 def addcmul(g: Any, x: Any, a: Any, b: Any, value: Any = None) -> Any:
     dtype = _result(g)
-    a = _cast(g, a, dtype)
-    factor = 1.0 if value is None else constant(value, "f", "value")
-    if factor != 1:  # as PyTorch does: a product of both may overflow before it is multiplied
-        a = g.op("Mul", _number(g, factor, dtype), a)
-    return g.op("Add", _cast(g, x, dtype), g.op("Mul", a, _cast(g, b, dtype)))
+    return g.op("Add", _cast(g, x, dtype), g.op("Mul", _cast(g, a, dtype), _cast(g, b, dtype)))
+
+
+def square(g: Any, x: Any) -> Any:
+    return g.op("Pow", x, _number(g, 2, _result(g)))  # of x * x the gradient would be two products and their sum
 
 
 def _dimensions(value: Any) -> Any:
@@ -141,6 +141,7 @@ def dropout(g: Any, x: Any, probability: Any, train: Any) -> Any:
 
 DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
     "aten::addcmul": addcmul,
+    "aten::square": square,
     "aten::div": divide,
     "aten::mT": _rearranged(lambda x: x.mT),
     "aten::permute": _rearranged(torch.permute),

@@ -8,18 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rekindle.export.torchscript.written_as_onnx import tensors_of
-from rekindle.export.trace.traced_operators import constant_argument, schema_of
 from rekindle.process.torch_internals import Node
 
 
 def _always(node: Node) -> bool:
     return True
-
-
-def _is_scaled(node: Node) -> bool:
-    """Tells whether alpha is not 1: PyTorch multiplies and adds in one rounding."""
-    has_factor = any(argument.name == "alpha" for argument in schema_of(node).arguments)
-    return has_factor and constant_argument(node, "alpha") != 1
 
 
 def _is_broadcast(node: Node) -> bool:
@@ -34,8 +27,7 @@ def _is_broadcast(node: Node) -> bool:
 # Operators of the table that the session computes, or differentiates, with sums in another order or other roundings.
 _ROUNDS_OTHERWISE: dict[str, Callable[[Node], bool]] = {
     **{f"aten::{name}": _always for name in ("layer_norm", "cross_entropy_loss", "scaled_dot_product_attention")},
-    **{f"aten::{name}": _always for name in ("rsqrt", "addcmul", "mse_loss", "pow", "square", "repeat")},
-    **{f"aten::{name}": _is_scaled for name in ("add", "sub", "rsub")},
+    **{f"aten::{name}": _always for name in ("rsqrt", "mse_loss", "pow", "repeat")},
     "aten::matmul": _is_broadcast,
 }
 

@@ -150,10 +150,14 @@ def _not_of_scalars(node: Node) -> bool:
     return bool(next(node.inputs()).type().sizes())
 
 
-def _in_single_or_double(node: Node) -> bool:
-    """Tells whether dtype and `value` suit: in half PyTorch rounds once, several ops round often; `value` becomes float32."""
-    fits = scalar_type(next(node.outputs())) in ("Float", "Double") and _keeps_numbers("value")(node)
-    return _not_of_scalars(node) and fits
+def _plain_sum(node: Node) -> bool:
+    """Tells whether nothing is multiplied by alpha, which PyTorch does in the result's dtype, and before a gradient is summed."""
+    return constant_argument(node, "alpha") == 1 and _numbers_fit(node)
+
+
+def _plain_products(node: Node) -> bool:
+    """Tells whether dtype and `value` suit: in half PyTorch rounds once; in gradients it multiplies by `value` first."""
+    return _not_of_scalars(node) and _single_or_double(node) and constant_argument(node, "value") == 1
 
 
 def _equal_ranks(node: Node) -> bool:
@@ -213,20 +217,22 @@ _ALWAYS = """
     matmul mm bmm mv dot
     t numpy_T mT transpose permute movedim swapaxes view reshape unflatten unsqueeze squeeze expand expand_as broadcast_to
     view_as reshape_as contiguous meshgrid slice select stack repeat
-    tril triu softmax log_softmax sum mean cumsum dropout
+    tril triu softmax log_softmax sum mean dropout
     zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full arange
     to type_as detach alias lift_fresh size dim numel
 """
 _WRITTEN_AS_ONNX: dict[str, Callable[[Node], bool]] = {
     **{f"aten::{name}": _always for name in _ALWAYS.split()},
     **{f"aten::{name}": _alike for name in _OF_ONE.split()},
-    **{f"aten::{name}": _numbers_fit for name in ("add", "sub", "rsub", "mul")},
+    **{f"aten::{name}": _plain_sum for name in ("add", "sub", "rsub")},
+    "aten::mul": _numbers_fit,
+    "aten::cumsum": _alike,
     "aten::masked_fill": _filled_alike,
     **{f"aten::{name}": _several_parts for name in ("split_with_sizes", "unbind")},
     "aten::chunk": _equal_chunks,
     "aten::split": _equal_splits,
     "aten::mse_loss": _not_of_scalars,
-    "aten::addcmul": _in_single_or_double,
+    "aten::addcmul": _plain_products,
     **{f"aten::{name}": _compared_alike for name in ("eq", "ne", "lt", "le", "gt", "ge")},
     **{f"aten::{name}": _single_or_double for name in ("erf", "rsqrt")},
     "aten::clone": _of_computed,
