@@ -15,6 +15,7 @@ import rekindle
 import torch
 from comparison import Outcome, try_call
 from random_operations import OPERATIONS, RANDOM
+from random_operations_edges import EDGES
 from random_operations_more import MORE, WRITERS
 from random_operations_rare import RARE, RARE_WRITERS
 from torch import nn
@@ -26,8 +27,8 @@ _TRIES = 20
 _WIDE = 10_000  # programs from this seed on draw from all operations, and need not read the random numbers that they draw
 _RARE = 30_000  # every second operation of programs from this seed on is a rare one, and more sizes are 0 and 1
 _ALL = {**OPERATIONS, **MORE}
-_KNOWN = {**_ALL, **RARE}
-assert len(_KNOWN) == len(OPERATIONS) + len(MORE) + len(RARE)
+_KNOWN = {**_ALL, **RARE, **EDGES}  # those of EDGES are for others to draw from
+assert len(_KNOWN) == len(OPERATIONS) + len(MORE) + len(RARE) + len(EDGES)
 # Not a limit of what a graph can hold, but a graph that is not right: it must not count as right because eager then runs.
 _DEFECTS = ("verification_failed", "export_failed")
 

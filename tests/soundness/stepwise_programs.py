@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import collections
 import dataclasses
+import multiprocessing
 import pathlib
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -16,6 +19,8 @@ from typing import Any
 import random_suite
 import torch
 from stepwise_run import Outcome
+
+_TOLD = 100  # programs after which the time is told
 
 
 @dataclass(frozen=True)
@@ -64,20 +69,40 @@ class Suite:
         parser.add_argument("--seed", type=int, default=0, help="of the first program")
         parser.add_argument("--shrink", action="store_true", help="make what fails small before it is printed")
         parser.add_argument("--keep", type=pathlib.Path, metavar="DIR", help="keep the caches; a second run then starts warm")
+        parser.add_argument("--jobs", type=int, default=1, help="processes that run programs at once")
         arguments = parser.parse_args()
         torch.set_num_threads(1)  # the models are too small for more
         outcomes: dict[int, Any] = {}
         start = time.monotonic()
-        for seed in range(arguments.seed, arguments.seed + arguments.programs):
-            program = self.draw(seed)
-            outcome = outcomes[seed] = self.attempt(program, arguments.keep and arguments.keep / str(seed))
+        for seed, outcome, text in self._outcomes(arguments):
+            outcomes[seed] = outcome
             if outcome.wrong:
-                if arguments.shrink:
-                    program = self.shrink(program, lambda each: bool(self.attempt(each).wrong))
-                    outcome = self.attempt(program)
-                print(f"=== program {seed}\n{self.text_of(program, outcome)}", flush=True)
+                print(f"=== program {seed}\n{text}", flush=True)
+            if len(outcomes) % _TOLD == 0:
+                print(f"{len(outcomes)} programs, {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
         print(self.report(outcomes, time.monotonic() - start))
         return int(any(outcome.wrong for outcome in outcomes.values()))
+
+    def _outcomes(self, arguments: argparse.Namespace) -> Iterator[tuple[int, Any, str]]:
+        """Yields the outcomes of the programs that a command line asks for, by seed, with a text of those that fail."""
+        seeds = range(arguments.seed, arguments.seed + arguments.programs)
+        if arguments.jobs == 1:
+            yield from (self._outcome(seed, arguments.keep, arguments.shrink) for seed in seeds)
+            return
+        spawned = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(arguments.jobs, spawned, torch.set_num_threads, (1,)) as pool:
+            futures = [pool.submit(self._outcome, seed, arguments.keep, arguments.shrink) for seed in seeds]
+            yield from (future.result() for future in futures)
+
+    def _outcome(self, seed: int, keep: pathlib.Path | None, shrinks: bool) -> tuple[int, Any, str]:
+        program = self.draw(seed)
+        outcome = self.attempt(program, keep and keep / str(seed))
+        if not outcome.wrong:
+            return seed, outcome, ""
+        if not shrinks:
+            return seed, outcome, self.text_of(program, outcome)
+        small = self.shrink(program, lambda each: bool(self.attempt(each).wrong))
+        return seed, outcome, self.text_of(small, self.attempt(small))
 
 
 def fewer_steps(program: Any) -> Iterator[Any]:
