@@ -54,9 +54,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> batch_norm_gradient(const at::Ten
     return at::cudnn_batch_norm_backward(tape.x.contiguous(), dy.contiguous(), tape.scale->contiguous(), {},
                                          {}, tape.mean, tape.inv_std, tape.epsilon, no_reserve);
   }
-  // PyTorch's kernel for dense tensors takes a scale with gaps for a dense one.
-  const auto scale = tape.scale ? std::optional(tape.scale->contiguous()) : std::nullopt;
-  return at::native_batch_norm_backward(dy, tape.x, scale, {}, {}, tape.mean, tape.inv_std,
+  return at::native_batch_norm_backward(dy, tape.x, tape.scale, {}, {}, tape.mean, tape.inv_std,
                                         /*train=*/true, tape.epsilon, wanted);
 }
 
