@@ -1,4 +1,4 @@
-"""What a forward computes and drops raises in the graph for the data for which it raises in eager."""
+"""A graph raises for the same data as eager, also where it computes what the forward drops."""
 
 from __future__ import annotations
 

@@ -8,13 +8,13 @@ import pathlib
 from dataclasses import dataclass
 
 import pytest
-import torch
 from functions_found import EAGER, FOUND, plain
 from functions_frame import HEADER
 from functions_program import Program, Step, draw
 from functions_steps import BACKWARDS, CHANGES, LAYOUTS
 from functions_suite import SUITE
 from functions_text import FUNCTION_PARTS, NET_PARTS
+from suite_checks import assert_mended, assert_right
 
 _SEEDS = range(1, 5)
 _TABLES = {part: table for part, (table, _) in (FUNCTION_PARTS | NET_PARTS).items()}
@@ -22,19 +22,12 @@ _TABLES |= {"change": CHANGES, "backward": BACKWARDS, "layout": LAYOUTS}
 
 
 def test_programs_do_what_their_twins_do_in_graphs() -> None:
-    torch.set_num_threads(1)
-    outcomes = {seed: SUITE.attempt(draw(seed)) for seed in _SEEDS}
-    wrong = [SUITE.text_of(draw(seed), outcome) for seed, outcome in outcomes.items() if outcome.wrong]
-    assert not wrong, "\n\n".join(wrong)
-    sources = collections.Counter(source for outcome in outcomes.values() for source in outcome.sources)
-    assert sources["eager"] < 0.3 * (sources.total() - sources["raised"])
+    assert_right(SUITE, map(draw, _SEEDS), most_in_eager=0.3)
 
 
 @pytest.mark.parametrize("name", FOUND)
 def test_what_failed_once_does_no_more(name: str) -> None:
-    torch.set_num_threads(1)
-    outcome = SUITE.attempt(FOUND[name])
-    assert not outcome.wrong, SUITE.text_of(FOUND[name], outcome)
+    outcome = assert_mended(SUITE, FOUND[name])
     assert (outcome.sources[0] == "eager") == (name in EAGER)
 
 

@@ -15,6 +15,7 @@ from scores_program import PARTS, draw
 from scores_run import run
 from scores_suite import SUITE
 from stepwise_compare import differences
+from suite_checks import assert_mended
 
 _SEEDS = range(16)
 _WARM = 2  # programs of a second process
@@ -41,10 +42,7 @@ def test_a_second_process_finds_the_graphs_of_the_first(tmp_path: pathlib.Path) 
 
 @pytest.mark.parametrize("name", FOUND)
 def test_what_failed_once_does_no_more(name: str) -> None:
-    torch.set_num_threads(1)
-    outcome = SUITE.attempt(FOUND[name])
-    assert not outcome.wrong, SUITE.text_of(FOUND[name], outcome)
-    assert "eager" not in outcome.sources
+    assert "eager" not in assert_mended(SUITE, FOUND[name]).sources
 
 
 def test_what_differs_is_told_and_rounding_is_not() -> None:

@@ -12,6 +12,7 @@ import pytest
 import torch
 from random_operations import _unary
 from stepwise_compare import Seen
+from suite_checks import assert_mended, assert_right
 from values_found import FOUND, plain
 from values_judge import differences
 from values_numbers import COTANGENTS, INTEGERS, LAYOUTS, MASKS, NUMBERS
@@ -22,20 +23,12 @@ _SEEDS = (4, 5, 7, 10)
 
 
 def test_programs_do_what_their_twins_do_in_graphs() -> None:
-    torch.set_num_threads(1)
-    outcomes = {seed: SUITE.attempt(draw(seed)) for seed in _SEEDS}
-    wrong = [SUITE.text_of(draw(seed), outcome) for seed, outcome in outcomes.items() if outcome.wrong]
-    assert not wrong, "\n\n".join(wrong)
-    sources = collections.Counter(source for outcome in outcomes.values() for source in outcome.sources)
-    assert sources["eager"] < 0.2 * (sources.total() - sources["raised"])
+    assert_right(SUITE, map(draw, _SEEDS), most_in_eager=0.2)
 
 
 @pytest.mark.parametrize("name", FOUND)
 def test_what_failed_once_does_no_more(name: str) -> None:
-    torch.set_num_threads(1)
-    outcome = SUITE.attempt(FOUND[name])
-    assert not outcome.wrong, SUITE.text_of(FOUND[name], outcome)
-    assert "eager" not in outcome.sources
+    assert "eager" not in assert_mended(SUITE, FOUND[name]).sources
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from rekindle.compare.rounding_operators import is_view, makes_new_numbers, sums
 from rekindle.process.dispatch_mode import DispatchMode
+from rekindle.process.torch_internals import is_in_backward
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
@@ -126,8 +127,7 @@ class Gathered(DispatchMode):
         self._sums: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # by id: a result, which stays alive, and it in double
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        is_backward = torch._C._current_graph_task_id() != -1
-        if not is_backward or kwargs or function not in _SUMS_OF_TWO or not args[0].is_floating_point():
+        if not is_in_backward() or kwargs or function not in _SUMS_OF_TWO or not args[0].is_floating_point():
             return function(*args, **(kwargs or {}))
         first, second = (self._sums[id(x)][1] if id(x) in self._sums else x.double() for x in args)
         total = first + second

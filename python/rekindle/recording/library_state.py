@@ -24,8 +24,8 @@ from rekindle.reasons import Bypass, Reason
 Key = tuple[str, str, str]
 PLAIN = (bool, int, float, str, type(None))
 _TABLES = (dict, list, set)
-# Where the ranks of this run met, which another start does elsewhere; only what begins a job reads it. Names that containers
-# have in files.
+# Settings that no forward's result depends on: where the ranks of this run met, which another start does elsewhere; and the names
+# that containers have in files.
 _LEFT_OUT = {
     ("torch.distributed.distributed_c10d", "_default_pg_init_method"),
     ("torch.utils._pytree", "SERIALIZED_TYPE_TO_PYTHON_TYPE"),
