@@ -23,13 +23,17 @@ void check_version(const at::Tensor& tensor, std::uint32_t version, const std::s
       " instead.");
 }
 
+void share_versions(const at::Tensor& tensor, const at::Tensor& with) {
+  torch::autograd::impl::set_version_counter(tensor, torch::autograd::impl::version_counter(with));
+}
+
 // A tensor in `storage`, laid out as `meta`, with the version counter of `versions`.
 at::Tensor tensor_in(const c10::Storage& storage, std::int64_t offset, const at::Tensor& meta,
                      const at::Tensor& versions) {
   const c10::DispatchKeySet key(meta.options().device(storage.device()).computeDispatchKey());
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storage), key, meta.dtype());
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(meta.sizes(), meta.strides(), offset);
-  torch::autograd::impl::set_version_counter(tensor, torch::autograd::impl::version_counter(versions));
+  share_versions(tensor, versions);
   return tensor;
 }
 
@@ -89,7 +93,15 @@ void Frame::bind(SlotId slot, at::Tensor tensor) {
 }
 
 void Frame::bind_views(SlotId slot) {
-  for (const SlotId view : plan_->slots[slot].views) bind(view, plan_->slots[view].view(slots_[slot]));
+  const std::vector<SlotId>& views = plan_->slots[slot].views;
+  if (views.empty()) return;
+  // An edit of an input in place shows in its views, which a tape may hold.
+  const bool is_input = plan_->slots[plan_->root_of(slot)].storage == Storage::kInput;
+  for (const SlotId view : views) {
+    at::Tensor made = plan_->slots[view].view(slots_[slot]);
+    if (is_input && !made.is_inference()) share_versions(made, slots_[slot]);
+    bind(view, std::move(made));
+  }
 }
 
 void Frame::release(SlotId slot) { release_views(plan_->root_of(slot)); }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import rekindle
@@ -43,6 +43,26 @@ class DataTwice(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.last(self.body(nn.functional.layer_norm(x, (WIDTH,))) * x)
+
+
+class OfARow(nn.Module):
+    """Has an operator of PyTorch's that keeps a row of a parameter for its own backward."""
+
+    OPERATORS: ClassVar[dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]] = {
+        "rms_norm": lambda x, table: nn.functional.rms_norm(x, (8,), table[0]),
+        "batch_norm": lambda x, table: nn.functional.batch_norm(x, None, None, table[0], table[1], training=True),
+        "group_norm": lambda x, table: nn.functional.group_norm(x, 2, table[0], table[1]),
+        "prelu": lambda x, table: nn.functional.prelu(x, table.flatten()[8:16]),
+    }
+
+    def __init__(self, operator: str, trains: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.operator, self.first, self.last = self.OPERATORS[operator], nn.Linear(8, 8), nn.Linear(8, 8)
+        self.table = nn.Parameter(torch.randn(2, 8), requires_grad=trains)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.tanh(self.operator(self.first(x), self.table)))
 
 
 def write_when(parameter: nn.Parameter, written: torch.Tensor) -> None:
@@ -97,6 +117,16 @@ def test_what_an_earlier_layer_has_saved_raises(level: int, written: str) -> Non
     hooked = lambda module, _: write_when(module[4].weight, module.get_parameter(written))  # noqa: E731
     x = torch.randn(16, 8, generator=torch.Generator().manual_seed(0), requires_grad=True)
     theirs, ours = both(chain(8), hooked, x, memory_level=level)
+    assert isinstance(theirs, str) and "modified by an inplace operation" in theirs
+    assert isinstance(ours, str) and "modified by an inplace operation" in ours
+
+
+@pytest.mark.parametrize("trains", [False, True])
+@pytest.mark.parametrize("operator", OfARow.OPERATORS)
+def test_a_row_that_an_operator_keeps_raises(operator: str, trains: bool) -> None:
+    hooked = lambda module, _: write_when(module.last.weight, module.table)  # noqa: E731
+    x = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
+    theirs, ours = both(OfARow(operator, trains), hooked, x)
     assert isinstance(theirs, str) and "modified by an inplace operation" in theirs
     assert isinstance(ours, str) and "modified by an inplace operation" in ours
 
