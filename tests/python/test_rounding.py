@@ -143,6 +143,20 @@ def test_what_is_exact_in_eager_has_to_be_exact() -> None:
     assert not judged[0].admits(x.flip(0) * (1 + 1e-6))
 
 
+def test_what_a_kernel_reads_lies_as_in_eager() -> None:
+    """PyTorch's gradient of a batch norm takes a scale for a dense one where x and dy are: that is not rounding."""
+    torch.manual_seed(0)
+    x, scale = torch.randn(64, 4, requires_grad=True), torch.rand(4, 4) * 8
+
+    def gradient(scale: torch.Tensor) -> torch.Tensor:
+        result = torch.nn.functional.batch_norm(x, None, None, scale, None, training=True)
+        return torch.autograd.grad(result.sin().sum(), x)[0]
+
+    [judged] = judge(lambda: [gradient(scale.diagonal())])
+    assert judged is not None and judged.admits(gradient(scale.diagonal()))
+    assert not judged.admits(3 * gradient(scale.diagonal()))
+
+
 class Signs(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()

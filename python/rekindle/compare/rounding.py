@@ -33,6 +33,7 @@ from rekindle.compare.rounding_operators import (
 )
 from rekindle.errors import ran_out_of_memory
 from rekindle.process.dispatch_mode import DispatchMode
+from rekindle.results.layouts import copied
 
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 _NOISY = (torch.float64, *_FLOATS, torch.complex64, torch.complex128)
@@ -186,12 +187,12 @@ class Exact(DispatchMode):
         return torch.float64 if isinstance(value, torch.dtype) and value in _FLOATS else value
 
     def _rounded(self, exact: Any, dtype: torch.dtype | None) -> Any:
-        assert self._factors is not None
+        factors = self._factors
+        assert factors is not None
         if dtype is None or exact.numel() == 0:
             return exact
-        rounded = exact.contiguous().clone()
-        self._factors.apply(rounded, dtype)
-        return rounded
+        # As they lie: a kernel that reads numbers which lie otherwise does not round, it computes something else.
+        return copied(exact, lambda numbers: factors.apply(numbers, dtype))
 
     def _take(self, results: Sequence[torch.Tensor], exact: Sequence[torch.Tensor], rounds: bool) -> None:
         for result, value in zip(results, exact, strict=True):

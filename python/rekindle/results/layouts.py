@@ -23,7 +23,7 @@ _SMALL = 64 << 20  # bytes
 def copied(tensor: torch.Tensor, change: Callable[[torch.Tensor], None] = lambda dense: None) -> torch.Tensor:
     """Returns a leaf with the numbers, sizes and strides of `tensor`, in memory of its own, that requires a gradient if it does.
 
-    Elements that share memory do so in the copy.
+    Elements that share memory do so in the copy. What lies between elements is copied, too: there are kernels that read it.
 
     change: writes to the numbers, each once, before they are laid out
     """
@@ -33,9 +33,9 @@ def copied(tensor: torch.Tensor, change: Callable[[torch.Tensor], None] = lambda
         change(dense)
         return dense.requires_grad_(tensor.requires_grad)
     places = torch.arange(_extent(given), device=given.device).as_strided(given.shape, given.stride()).unique()
-    numbers = given.as_strided((_extent(given),), (1,), given.storage_offset())[places]
+    memory = given.as_strided((_extent(given),), (1,), given.storage_offset()).clone()
+    numbers = memory[places]
     change(numbers)
-    memory = torch.zeros(_extent(given), dtype=given.dtype, device=given.device)
     memory[places] = numbers
     return memory.as_strided(given.shape, given.stride()).detach().requires_grad_(tensor.requires_grad)
 
