@@ -77,25 +77,27 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], torch.Tensor]]] = 
 }
 
 
-def order_of_hooks(called: nn.Module, module: nn.Module, x: torch.Tensor) -> list[str]:
+def order_of_hooks(called: nn.Module, module: nn.Module, x: torch.Tensor, autocast: bool) -> list[str]:
     """The names of parameters as their post-accumulate-grad hooks run in a backward."""
     order: list[str] = []
     for name, parameter in module.named_parameters():
         parameter.register_post_accumulate_grad_hook(lambda _, name=name: order.append(name))
-    result = called(x)
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        result = called(x)
     (result[0] if isinstance(result, tuple) else result).square().sum().backward()
     return order
 
 
+@pytest.mark.parametrize("autocast", [False, True])
 @pytest.mark.parametrize("name", MODELS)
-def test_hooks_run_in_the_order_of_eager(tmp_path: Path, name: str) -> None:
+def test_hooks_run_in_the_order_of_eager(tmp_path: Path, name: str, autocast: bool) -> None:
     make, inputs = MODELS[name]
     torch.manual_seed(0)
     model, x = make(), inputs()
-    expected = order_of_hooks(twin := copy.deepcopy(model), twin, x)
+    expected = order_of_hooks(twin := copy.deepcopy(model), twin, x, autocast)
     assert sorted(expected) == sorted(name for name, _ in model.named_parameters())
     for source in ("export", "local"):
         module = copy.deepcopy(model)
         wrapped = rekindle.Module(module, rekindle.Options(cache_dir=tmp_path, fallback="error", log="off"))
-        assert order_of_hooks(wrapped, module, x) == expected
+        assert order_of_hooks(wrapped, module, x, autocast) == expected
         assert rekindle.status(wrapped).source == source

@@ -7,7 +7,7 @@ An example: the float argument [1.0, 0.0, inf, -2.0] becomes [1.3, 0.0, inf, -1.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -132,7 +132,7 @@ def _run(request: ExportRequest, effects: Effects, tensors: list[torch.Tensor]) 
     every = [private.get(id(tensor), tensor) for tensor in tensors]
     copy, versions = request.copies.around(every), [every[i]._version for i in writes]
     attributes = SetAttributes(copy)
-    with state_kept(copy.module), torch.set_grad_enabled(copy.grad):
+    with state_kept(copy.module), torch.set_grad_enabled(copy.grad), _own_casts():
         result = run_eager(copy.module, copy.args, copy.kwargs)
     result = attributes.with_result(result)
     if attributes.places != effects.attributes:
@@ -142,6 +142,19 @@ def _run(request: ExportRequest, effects: Effects, tensors: list[torch.Tensor]) 
     bumped = [place for place, i in enumerate(writes) if every[i]._version != versions[place]]
     constants = [copy.copied.get(id(live), live) for _, live in request.constants]
     return Outcome(structure, outputs + [every[i].detach() for i in writes], objects, bumped, every, constants)
+
+
+@contextlib.contextmanager
+def _own_casts() -> Iterator[None]:
+    """Lets autocast cast each tensor anew within the block, where it is read, and keep none of these casts after it.
+
+    In a region of the caller's, autocast would go on with the casts of an earlier run: a backward reaches these last.
+    """
+    torch.clear_autocast_cache()
+    try:
+        yield
+    finally:
+        torch.clear_autocast_cache()
 
 
 def outputs_again(request: ExportRequest, effects: Effects, tensors: list[torch.Tensor]) -> list[torch.Tensor | None]:
