@@ -98,14 +98,16 @@ struct SessionOptions {
 
 // Of a backward in which gradients of results are asked for, or changed by hooks: which results these are, by
 // cotangent. What comes to one from other results does not go on: it goes on with its own cotangent only.
-// `ending`: what comes to these is asked for, and not the gradients of the inputs.
+// `ending`: what comes to these is asked for, and not the gradients of the inputs. `undefined`: results to
+// which the backward comes without a gradient, as PyTorch's engine has undefined ones.
 struct Cut {
   std::vector<std::size_t> results;
   bool ending = false;
+  std::vector<std::size_t> undefined;
 };
 
-// The gradients of one call, themselves differentiable: what a backward with create_graph=True, under vmap or
-// with a cut runs instead of the graph.
+// The gradients of one call, themselves differentiable: what a backward with create_graph=True, under vmap,
+// with a cut or with sparse cotangents runs instead of the graph.
 // `inputs`: forward's. `random_states`: device::RandomStates before that forward; empty when the graph draws
 // nothing. `cotangents`: in joint order, undefined where there is none. Returns one tensor per
 // gradient_of or, if the cut is ending, per result of it; undefined for no gradient.

@@ -26,7 +26,9 @@ inline session::Replay in_python(py::object replay) {
                 const session::Cut& cut) {
     const py::gil_scoped_acquire gil;
     Tensors gradients;
-    for (const py::handle gradient : (**kept)(inputs, random_states, cotangents, cut.results, cut.ending))
+    const py::object found =
+        (**kept)(inputs, random_states, cotangents, cut.results, cut.ending, cut.undefined);
+    for (const py::handle gradient : found)
       gradients.push_back(gradient.is_none() ? at::Tensor() : gradient.cast<at::Tensor>());
     return gradients;
   };

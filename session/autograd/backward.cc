@@ -8,28 +8,21 @@
 #include <algorithm>
 #include <mutex>
 
+#include "session/autograd/needs_eager.h"
 #include "session/run/left_out.h"
 
 namespace rekindle::session {
 
+using torch::autograd::AnomalyMode;
 using torch::autograd::variable_list;
 
 namespace {
-
-using torch::autograd::AnomalyMode;
 
 constexpr const char* kSecondTime =
     "Trying to backward through the graph a second time (or directly access saved tensors after they have "
     "already been freed). Saved intermediate values of the graph are freed when you call .backward() or "
     "autograd.grad(). Specify retain_graph=True if you need to backward through the graph a second time or "
     "if you need to access saved tensors after calling backward.";
-
-// Whether the backward runs under vmap, as with is_grads_batched: its cotangents stand for many, which no
-// plan is for.
-bool is_mapped() {
-  return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode) ||
-         c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::VmapMode);
-}
 
 }  // namespace
 
@@ -58,16 +51,23 @@ void Backward::refuse_later_writes(std::shared_ptr<const std::vector<SavedTensor
   versions_.add_written(std::move(saved), written);
 }
 
+void Backward::arrive_undefined(std::size_t result) {
+  const std::lock_guard lock(mutex_);
+  cuts_[torch::autograd::get_current_graph_task_id()].undefined.push_back(result);
+}
+
 void Backward::begin(const Arrivals::Beginning& beginning) {
   const variable_list& cotangents = beginning.cotangents;
   const auto run = std::make_shared<Run>();
   run->gradients.resize(gradients());
   Flags present;
   for (const auto& cotangent : cotangents) present.push_back(cotangent.defined());
+  Cut cut = take_cut(beginning.last);
+  if (!plans_->functions_before().any_left_out(present, cut.undefined)) cut.undefined.clear();
+  for (const std::size_t result : cut.undefined) present[result] = true;
   if (std::ranges::find(present, true) != present.end()) {
-    const Cut cut{take_cut(beginning.last), false};
     const bool again =
-        at::GradMode::is_enabled() || is_mapped() || !cut.results.empty() || looks_for_anomalies();
+        needs_eager(cotangents) || !cut.results.empty() || !cut.undefined.empty() || looks_for_anomalies();
     const Repeat repeat = take(*run, present, beginning, again);
     if (again) {
       run->gradients = replay(repeat, cotangents, cut);
@@ -82,7 +82,7 @@ void Backward::begin(const Arrivals::Beginning& beginning) {
 
 variable_list Backward::reach(std::size_t result, const at::Tensor& cotangent,
                               const std::vector<std::size_t>& others, bool goes_on) {
-  Cut cut{others, true};
+  const Cut cut{others, true, {}};
   variable_list cotangents(plans_->joint().cotangent_of.size());
   cotangents.at(result) = cotangent;
   Flags present(cotangents.size(), false);
@@ -110,13 +110,13 @@ bool Backward::looks_for_anomalies() {
   return replay_.replay != nullptr;
 }
 
-std::vector<std::size_t> Backward::take_cut(bool last) {
+Cut Backward::take_cut(bool last) {
   const std::lock_guard lock(mutex_);
   const auto known = cuts_.find(torch::autograd::get_current_graph_task_id());
   if (known == cuts_.end()) return {};
-  std::vector<std::size_t> results = known->second.results;
+  Cut cut = known->second;
   if (last) cuts_.erase(known);
-  return results;
+  return cut;
 }
 
 Backward::Repeat Backward::take(Run& run, const Flags& present, const Arrivals::Beginning& beginning,
@@ -249,8 +249,8 @@ variable_list Backward::replay(const Repeat& repeat, const variable_list& cotang
   const auto& [inputs, state] = repeat;
   TORCH_CHECK_NOT_IMPLEMENTED(
       state.replay != nullptr && inputs.size() == plan_->forward.inputs.size(),
-      "create_graph=True, is_grads_batched=True and gradients of results need a session with a replay "
-      "(Session::set_replay), and the first backward of a forward");
+      "create_graph=True, is_grads_batched=True, gradients of results and gradients that are sparse or "
+      "undefined need a session with a replay (Session::set_replay), and the first backward of a forward");
   state.inputs.check(inputs, *plans_->joint().graph);
   return (*state.replay)(inputs, state.random_states, cotangents, cut);
 }

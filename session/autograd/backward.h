@@ -41,6 +41,8 @@ class Backward {
   // once more since; see SavedVersions.
   void refuse_later_writes(std::shared_ptr<const std::vector<SavedTensor>> saved,
                            std::span<const at::Tensor> written);
+  // Notes that the graph task of this thread has come to a result with an undefined gradient.
+  void arrive_undefined(std::size_t result);
   // Begins a backward for some chains of nodes. Throws c10::Error: a second backward without retain_graph
   // (see saved_groups.h), a saved tensor modified in place, create_graph=True or is_grads_batched=True
   // without a replay.
@@ -99,7 +101,8 @@ class Backward {
   // Returns true while torch.autograd.detect_anomaly looks for NaN and there is a replay. The backward then
   // runs eager's nodes: they alone show a NaN that a later node hides.
   bool looks_for_anomalies();
-  std::vector<std::size_t> take_cut(bool last);
+  // What this graph task has noted; `last`: for the last time.
+  Cut take_cut(bool last);
   torch::autograd::variable_list replay(const Repeat& repeat,
                                         const torch::autograd::variable_list& cotangents,
                                         const Cut& cut) const;

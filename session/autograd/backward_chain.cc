@@ -59,6 +59,7 @@ void BackwardNode::begin(variable_list&& cotangents) {
     if (beginning) backward_->begin(*beginning);
     return;
   }
+  if (cotangents.size() == 1 && !cotangents[0].defined()) backward_->arrive_undefined(0);
   Arrivals::Beginning beginning{{place_.chain}, std::move(cotangents), {}, true};
   add_wanted(beginning.wanted);
   backward_->begin(beginning);
@@ -91,24 +92,34 @@ class ChainMaker {
     for (const std::size_t place : places) unplaced[place] = false;
     const std::size_t parts = std::max<std::size_t>(plan_->deliveries.size(), 1);
     for (std::size_t part = parts; part-- > 0;) {
-      std::vector<std::vector<std::size_t>> delivers(chains_.size());
-      const auto deliver = [&](std::size_t place) { delivers[leads_.to_gradient[place]].push_back(place); };
+      std::vector<std::size_t> gradients;
       if (part < plan_->deliveries.size()) {
-        for (const std::size_t output : plan_->deliveries[part].gradients) deliver(places[output]);
+        for (const std::size_t output : plan_->deliveries[part].gradients)
+          gradients.push_back(places[output]);
       }
       if (part + 1 == parts) {  // with the gradients that only another set of cotangents has
         for (std::size_t place = 0; place < unplaced.size(); ++place) {
-          if (unplaced[place]) deliver(place);
+          if (unplaced[place]) gradients.push_back(place);
         }
       }
-      for (std::size_t chain = 0; chain < chains_.size(); ++chain) {
-        if (!delivers[chain].empty()) prepend({chain, part}, delivers[chain]);
-      }
+      prepend_all(part, gradients);
     }
     return std::move(chains_);
   }
 
  private:
+  // A node for each row of gradients of one chain: chains take turns, in the order of the gradients.
+  void prepend_all(std::size_t part, const std::vector<std::size_t>& gradients) {
+    for (std::size_t end = gradients.size(); end > 0;) {
+      const std::size_t chain = leads_.to_gradient[gradients[end - 1]];
+      std::size_t begin = end - 1;
+      while (begin > 0 && leads_.to_gradient[gradients[begin - 1]] == chain) --begin;
+      prepend({chain, part}, {gradients.begin() + static_cast<std::ptrdiff_t>(begin),
+                              gradients.begin() + static_cast<std::ptrdiff_t>(end)});
+      end = begin;
+    }
+  }
+
   void prepend(BackwardNode::Place place, const std::vector<std::size_t>& wanted) {
     std::shared_ptr<BackwardNode>& first = chains_[place.chain];
     std::vector<std::size_t> delivers = as_edges(wanted, first != nullptr);

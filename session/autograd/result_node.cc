@@ -48,7 +48,10 @@ bool ResultNode::leads_on() const {
 variable_list ResultNode::apply(variable_list&& inputs) {
   variable_list outputs(num_outputs());
   if (arrivals_ != nullptr) arrivals_->arrive(result_, inputs.at(0));
-  if (!inputs.at(0).defined()) return outputs;
+  if (!inputs.at(0).defined()) {
+    backward_->arrive_undefined(result_);
+    return outputs;
+  }
   std::vector<std::size_t> others, edges;
   for (std::size_t i = 0; i < inner_.size(); ++i) {
     if (!is_of_interest(*next_edge(chains_ + i).function)) continue;

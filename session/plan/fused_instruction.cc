@@ -1,5 +1,7 @@
 #include "session/plan/fused_instruction.h"
 
+#include <ATen/core/jit_type.h>
+
 #include <algorithm>
 #include <map>
 #include <unordered_map>

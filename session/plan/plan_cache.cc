@@ -1,5 +1,7 @@
 #include "session/plan/plan_cache.h"
 
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -42,6 +44,7 @@ PlanCache::PlanCache(std::shared_ptr<const autodiff::JointGraph> joint, SessionO
     : joint_(std::move(joint)),
       options_(std::move(options)),
       groups_(*joint_, options_.saved_groups),
+      functions_before_(*joint_),
       expected_(options_.expected_cotangents) {
   const std::vector<bool> all(joint_->cotangent_of.size(), true);
   if (expected_.size() != all.size()) expected_ = all;
@@ -140,7 +143,13 @@ std::shared_ptr<FramePool> PlanCache::known(const Wanted& wanted) {
 
 std::shared_ptr<FramePool> PlanCache::make(const Wanted& wanted) {
   const auto start = std::chrono::steady_clock::now();
-  const std::shared_ptr<const Plan> made = plan(wanted);
+  const std::shared_ptr<const Plan> made = [&] {
+    // A mode around the call sees operators, and may change what they return: a plan is there for later
+    // calls.
+    const c10::impl::ExcludeDispatchKeyGuard no_modes(
+        c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot}));
+    return plan(wanted);
+  }();
   std::list<Entry> gone;
   const std::lock_guard lock(mutex_);
   auto pool = std::make_shared<FramePool>(made, may_record(wanted));

@@ -13,6 +13,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "session/plan/functions_before.h"
 #include "session/plan/saved_groups.h"
 #include "session/run/frame_pool.h"
 #include "session/session.h"
@@ -34,6 +35,7 @@ class PlanCache {
   // All gradients of these cotangents.
   BackwardPart whole(std::vector<bool> present) const;
   const SavedGroups& groups() const { return groups_; }
+  const FunctionsBefore& functions_before() const { return functions_before_; }
   const std::vector<SavedTensor>& saved_tensors() const { return options_.saved_tensors; }
   const std::vector<std::vector<std::size_t>>& inner_results() const { return options_.inner_results; }
 
@@ -80,6 +82,7 @@ class PlanCache {
   const std::shared_ptr<const autodiff::JointGraph> joint_;
   const SessionOptions options_;
   const SavedGroups groups_;
+  const FunctionsBefore functions_before_;
   KeptValues kept_;      // not changed any more
   mutable Mutex mutex_;  // guards what is below
   std::shared_ptr<const HostFunctions> functions_;

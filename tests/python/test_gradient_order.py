@@ -11,6 +11,7 @@ import pytest
 import rekindle
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 
 class Tied(nn.Module):
@@ -51,6 +52,18 @@ class Penalized(nn.Module):
         return self.last(self.norm(hidden).tanh()) + hidden
 
 
+class PenaltyOfAWeight(nn.Module):
+    """Returns a loss and a penalty: more results lead to a weight than to the bias of its layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        penalties = self.head.weight.square().sum(), self.body.weight.abs().sum()
+        return self.head(self.body(x).tanh()).mean(), *penalties
+
+
 def layer(**options: Any) -> nn.Module:
     return nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, **options)
 
@@ -71,6 +84,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], torch.Tensor]]] = 
     "tied": (Tied, lambda: torch.randint(0, 11, (2, 5))),
     "branches": (Branches, lambda: torch.randn(5, 4)),
     "penalty": (Penalized, lambda: torch.randn(5, 4)),
+    "penalty of a weight": (PenaltyOfAWeight, lambda: torch.randn(2, 5, 4)),
     "transformer": (lambda: nn.Sequential(layer(), layer(norm_first=True)), lambda: torch.randn(2, 5, 8)),
     "more completions than nodes": (lambda: nn.Sequential(*[nn.Linear(2, 2) for _ in range(150)]), lambda: torch.randn(3, 2)),
     "lstm": (lambda: nn.LSTM(4, 6, 2), lambda: torch.randn(3, 2, 4)),
@@ -84,7 +98,7 @@ def order_of_hooks(called: nn.Module, module: nn.Module, x: torch.Tensor, autoca
         parameter.register_post_accumulate_grad_hook(lambda _, name=name: order.append(name))
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
         result = called(x)
-    (result[0] if isinstance(result, tuple) else result).square().sum().backward()
+    sum(each.square().sum() for each in tree_leaves(result)).backward()
     return order
 
 

@@ -85,6 +85,7 @@ class DoubleBackward:
         cotangents: list[torch.Tensor | None],
         cut: list[int],
         ending: bool,
+        undefined: list[int],
     ) -> list[torch.Tensor | None]:
         """Returns a gradient per `gradient_of` or, if `ending`, per result in `cut`; None for no gradient.
 
@@ -93,6 +94,7 @@ class DoubleBackward:
         cotangents: one per result that requires a gradient; None where there is none
         cut: positions of results from which the backward goes on with their own cotangents only
         ending: whether what comes to these is asked for, and not the gradients of the inputs
+        undefined: positions of results to which the backward comes without a gradient
 
         Raises RuntimeError if the module was changed since the forward, or returns another structure. See Replay and Cut in
         session/session.h.
@@ -117,6 +119,7 @@ class DoubleBackward:
                 self._check(every)
                 outputs = self._forward(args, kwargs, arguments, every[len(self._layouts) :], random_states_before)
             with _cut(outputs, cotangents, cut) as coming, without_hooks(wanted), _ending_at(apart):
+                outputs, cotangents = _with_undefined(outputs, cotangents, undefined)
                 gradients = differentiate(outputs, wanted, cotangents, create_graph, retain_graph=create_graph)
             asked = [coming.get(i) for i in cut] if ending else gradients
             return asked if stand_ins is None or not create_graph else stand_ins.connected(asked)
@@ -242,6 +245,30 @@ def _ending_at(tensors: list[torch.Tensor]) -> Iterator[None]:
     finally:
         for hook in hooks:
             hook.remove()
+
+
+class _Ending(torch.autograd.Function):
+    """Passes a tensor on, and no gradient back: PyTorch's engine then runs what has made the tensor with an undefined one."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> None:
+        return None
+
+
+def _with_undefined(
+    outputs: list[torch.Tensor], cotangents: list[torch.Tensor | None], undefined: list[int]
+) -> tuple[list[torch.Tensor], list[torch.Tensor | None]]:
+    """Returns outputs and cotangents of a backward that comes to some of the outputs with an undefined gradient."""
+    outputs, cotangents = list(outputs), list(cotangents)
+    for position in undefined:
+        with torch.enable_grad():
+            outputs[position] = _Ending.apply(outputs[position])
+        cotangents[position] = torch.zeros_like(outputs[position])
+    return outputs, cotangents
 
 
 @contextlib.contextmanager

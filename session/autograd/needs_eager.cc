@@ -1,0 +1,30 @@
+#include "session/autograd/needs_eager.h"
+
+#include <ATen/core/grad_mode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+
+#include <algorithm>
+
+namespace rekindle::session {
+namespace {
+
+bool is_mapped() {
+  return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode) ||
+         c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::VmapMode);
+}
+
+bool is_under_mode() { return c10::impl::TorchDispatchModeTLS::stack_len() > 0; }
+
+bool are_strided(const std::vector<at::Tensor>& tensors) {
+  return std::ranges::all_of(
+      tensors, [](const at::Tensor& tensor) { return !tensor.defined() || tensor.layout() == at::kStrided; });
+}
+
+}  // namespace
+
+bool needs_eager(const std::vector<at::Tensor>& cotangents) {
+  return at::GradMode::is_enabled() || is_mapped() || is_under_mode() || !are_strided(cotangents);
+}
+
+}  // namespace rekindle::session
