@@ -19,6 +19,7 @@ from rekindle.calls.call_kinds import CallKinds
 from rekindle.calls.subject import Subject
 from rekindle.export.request import Call
 from rekindle.graphs.ready_graph import ReadyGraph
+from rekindle.key.ambient import refuse_modes
 from rekindle.key.fingerprint import Fingerprint
 from rekindle.lookup.source import GraphSource
 from rekindle.lookup.wanted import Wanted
@@ -65,6 +66,7 @@ class Finder:
 
     def find(self, source: GraphSource, kind: CallKind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ReadyGraph:
         """Returns a graph for the call `module(*args, **kwargs)`, armed for it. Raises Bypass where there is none."""
+        refuse_modes()  # before a graph is asked whether it has a plan: to make one is to call operators
         start = time.perf_counter()
         arguments = flatten_arguments(args, kwargs)
         family = kind.family = self._kinds.family(self._kinds.key(args, kwargs, [], self._subject.dynamic))

@@ -26,9 +26,10 @@ from rekindle.modules.partial_capture import Call, Part, Parts, allows_parts, ru
 from rekindle.modules.status import Status
 from rekindle.options import Options
 from rekindle.process import process_state
+from rekindle.process.cuda_graphs import is_capturing
 from rekindle.process.exporting import exporting
 from rekindle.process.random_states import RandomStates, random_states, set_random_states
-from rekindle.process.torch_internals import is_capturing, tracing_state
+from rekindle.process.torch_internals import tracing_state
 from rekindle.reasons import Busy, Bypass, InBackground, Passing, Reason, SharedMemory, SizedByData, Waiting
 
 if TYPE_CHECKING:

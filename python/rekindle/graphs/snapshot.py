@@ -13,8 +13,15 @@ from torch import nn
 from rekindle import _native
 from rekindle.graphs.call_key import tables_of
 from rekindle.key.ambient import PLACES
+from rekindle.modules.hooks import without_global_hooks
 from rekindle.modules.module_tables import named_modules
-from rekindle.process.torch_internals import function_modes, under_function_modes, without_function_modes
+from rekindle.process.torch_internals import (
+    function_modes,
+    under_function_modes,
+    without_function_modes,
+    without_operator_modes,
+    without_saved_tensors_hooks,
+)
 
 
 class _Weakly(weakref.ref):  # type: ignore[type-arg]
@@ -82,7 +89,14 @@ class Snapshot:
         torch.autocast_increment_nesting()
         try:
             self._set(self._ambient, self._places)
-            with without_function_modes(), under_function_modes(self._modes):
+            # A call under modes that see operators, or under hooks of all modules or of what is saved, has no graph.
+            with (
+                without_function_modes(),
+                under_function_modes(self._modes),
+                without_operator_modes(),
+                without_saved_tensors_hooks(),
+                without_global_hooks(),
+            ):
                 yield
         finally:
             self._set(now, places)

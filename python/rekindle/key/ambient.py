@@ -29,7 +29,7 @@ PLACES: tuple[tuple[dict[str, Any], str], ...] = (
 
 def add_ambient(walker: Walker) -> None:
     """Adds a leaf for each switch of the ambient state; raises Bypass where a mode that may rewrite any call is active."""
-    _refuse_modes()
+    refuse_modes()
     for name, value in _native.ambient_fields():
         walker.emit(f"ambient.{name}", value)
     walker.emit("ambient.default_device", walker.devices.name(torch.get_default_device()))
@@ -37,7 +37,8 @@ def add_ambient(walker: Walker) -> None:
         walker.emit(f"ambient.{namespace['__name__']}.{name}", namespace[name])
 
 
-def _refuse_modes() -> None:
+def refuse_modes() -> None:
+    """Raises Bypass where a mode that may rewrite any call is active."""
     for mode in function_modes():
         if not isinstance(mode, DeviceContext):  # the default device, which has a leaf of its own
             raise _active(f"TorchFunctionMode {type(mode).__qualname__}")

@@ -35,11 +35,20 @@ def has_global_hooks() -> bool:
     )
 
 
-@contextlib.contextmanager
-def without_hooks(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
+def without_global_hooks() -> contextlib.AbstractContextManager[None]:
+    """Returns the context in which no hook holds for all modules."""
+    return _emptied(global_hooks())
+
+
+def without_hooks(tensors: Iterable[torch.Tensor]) -> contextlib.AbstractContextManager[None]:
     """Lets a backward inside of another one leave out the hooks of leaves that it leads to: the outer one runs them."""
     tables = {id(table): table for tensor in tensors if (table := tensor._backward_hooks)}
-    contents = [(table, list(table.items())) for table in tables.values()]
+    return _emptied(tables.values())
+
+
+@contextlib.contextmanager
+def _emptied(tables: Iterable[dict[int, Any]]) -> Iterator[None]:
+    contents = [(table, list(table.items())) for table in tables]
     for table, _ in contents:
         table.clear()
     try:

@@ -17,6 +17,11 @@ _LOCK = threading.Lock()
 _STREAMS: dict[torch.device, torch.cuda.Stream] = {}
 
 
+def is_capturing() -> bool:
+    """Tells whether the current stream records a CUDA graph. Asks no driver that is not in use."""
+    return torch.cuda._initialized and torch.cuda.is_current_stream_capturing()
+
+
 class CudaGraphs:
     """Records graphs that share a pool of memory, and are replayed in the order in which they were recorded."""
 

@@ -25,7 +25,6 @@ import torch
 
 from rekindle import _native
 from rekindle.process.private_memory import PrivateMemory, why_not_private
-from rekindle.process.torch_internals import has_accelerator_context
 
 _NOT_FORKED = ("mpi", "ucc")  # backends of torch.distributed; those of accelerators have a context
 _LIMIT = 1800  # seconds after which a helper ends itself
@@ -36,7 +35,7 @@ _SIZE = struct.Struct("<q")  # of a report, in bytes; written after it, so that 
 
 def why_no_helper() -> str | None:
     """Says why a helper could not work on this process's memory; None where it can."""
-    if has_accelerator_context():
+    if torch.cuda._initialized:
         return "a process that uses an accelerator cannot be forked"
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         backends = torch.distributed.get_backend_config()

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from rekindle.process.torch_internals import is_multithreading_enabled, print_options
+from rekindle.process.torch_internals import is_multithreading_enabled
 
 
 def left_settings() -> dict[str, Any]:
@@ -22,7 +22,7 @@ def left_settings() -> dict[str, Any]:
         "torch.__future__.set_overwrite_module_params_on_conversion": (
             torch.__future__.get_overwrite_module_params_on_conversion()
         ),
-        "torch.set_printoptions": print_options(),
+        "torch.set_printoptions": tuple(sorted(vars(torch._tensor_str.PRINT_OPTS).items())),
     }
 
 

@@ -48,20 +48,10 @@ name_of_private_device: Callable[[], str] = torch._C._get_privateuse1_backend_na
 has_kernel: Callable[[str, str], bool] = torch._C._dispatch_has_kernel_for_dispatch_key
 
 
-def is_capturing() -> bool:
-    """Tells whether the current stream records a CUDA graph. Asks no driver that is not in use."""
-    return torch.cuda._initialized and torch.cuda.is_current_stream_capturing()
-
-
 def end_failed_capture(device: torch.device, pool: Any) -> None:
     """Lets the allocator of a GPU go on after a CUDA graph that could not be captured, which leaves it as it was meanwhile."""
     torch._C._cuda_endAllocateToPool(device.index, pool)
     torch._C._cuda_releasePool(device.index, pool)
-
-
-def has_accelerator_context() -> bool:
-    """Tells whether this process has made a context on a GPU, which a forked child cannot use."""
-    return torch.cuda._initialized
 
 
 def scalar_type(value: Value) -> str | None:
@@ -99,11 +89,6 @@ def untraced() -> Iterator[None]:
 
 # Tells whether backwards of this thread may use others.
 is_multithreading_enabled: Callable[[], bool] = torch._C._is_multithreading_enabled
-
-
-def print_options() -> tuple[Any, ...]:
-    """Returns how tensors are printed."""
-    return tuple(sorted(vars(torch._tensor_str.PRINT_OPTS).items()))
 
 
 # Steps of torch that an export replaces (process_state.replaced): what has the function, and its name there.
@@ -220,6 +205,20 @@ def is_in_backward() -> bool:
 def saved_tensors_hooks() -> tuple[Any, Any] | None:
     """Returns the pair of hooks that is called for what autograd saves, if there is one."""
     return torch._C._autograd._top_saved_tensors_default_hooks(True)
+
+
+@contextlib.contextmanager
+def without_saved_tensors_hooks() -> Iterator[None]:
+    """Lets autograd save tensors as they are in the block."""
+    pairs = []
+    while (pair := saved_tensors_hooks()) is not None:
+        pairs.append(pair)
+        torch._C._autograd._pop_saved_tensors_default_hooks()
+    try:
+        yield
+    finally:
+        for pair in reversed(pairs):
+            torch._C._autograd._push_saved_tensors_default_hooks(*pair)
 
 
 def is_in_forward_mode() -> bool:
