@@ -143,6 +143,7 @@ void Placement::take_over_result(SlotId root, SlotId output) {
   programs_.slots[output].view = [sizes = meta.sizes().vec(), strides = meta.strides().vec()](
                                      const at::Tensor& x) { return x.as_strided(sizes, strides); };
   programs_.slots[root].views.push_back(output);
+  programs_.slots[root].taken_by = programs_.slots[output].value;
 }
 
 }  // namespace

@@ -38,15 +38,18 @@ enum class Storage : std::uint8_t {
 
 struct Slot {
   Storage storage = Storage::kAbsent;
-  at::Tensor meta;                      // dtype, sizes and strides
-  std::size_t offset = 0, bytes = 0;    // kArena
-  SlotId base = kAbsentSlot;            // kView
-  View view;                            // kView
-  at::Tensor constant;                  // kConstant
-  std::vector<SlotId> views;            // direct views of this slot, bound whenever it is
-  const graph::Value* value = nullptr;  // null for scratch
+  at::Tensor meta;                         // dtype, sizes and strides
+  std::size_t offset = 0, bytes = 0;       // kArena
+  SlotId base = kAbsentSlot;               // kView
+  View view;                               // kView
+  at::Tensor constant;                     // kConstant
+  std::vector<SlotId> views;               // direct views of this slot, bound whenever it is
+  const graph::Value* value = nullptr;     // null for scratch
+  const graph::Value* taken_by = nullptr;  // whose value is in the memory in the end, if another's: a view
   bool open = false;    // its sizes are known when it has been computed; `meta` then has the dtype only
   bool layout = false;  // holds a meta tensor with the layout of `value`, for those who read only that
+
+  const graph::Value* last_value() const { return taken_by != nullptr ? taken_by : value; }
 };
 
 // How one instruction of the backward handles gradients that are absent: None in eager, where zeros would not

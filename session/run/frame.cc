@@ -249,11 +249,12 @@ SavedValues Frame::saved_values(const std::unordered_set<std::string>& names, bo
     const SlotId id = plan_->kept[position];
     const Slot& slot = plan_->slots[id];
     const auto found = read.find(id);
-    if (found == read.end() || slot.value == nullptr) continue;
-    SavedValue value{saved(id, own), held_[id], std::move(found->second), std::nullopt, memory_of(id)};
+    if (found == read.end() || slot.last_value() == nullptr) continue;
+    SavedValue value{saved(id, own), held_[id],     std::move(found->second),
+                     std::nullopt,   memory_of(id), slot.taken_by != nullptr};
     if (own && slot.storage == Storage::kArena && value.tensor.defined()) value.tensor = value.tensor.clone();
     if (const auto then = versions.find(position); then != versions.end()) value.version = then->second;
-    values.emplace(std::pair(slot.value->name(), slot.layout), std::move(value));
+    values.emplace(std::pair(slot.last_value()->name(), slot.layout), std::move(value));
   }
   return values;
 }
@@ -272,10 +273,14 @@ std::unique_ptr<Frame> Frame::copy_for_backward() const {
 void Frame::take_saved(const SavedValues& values) {
   for (const SlotId id : plan_->saved) {
     const Slot& slot = plan_->slots[id];
-    const auto found = slot.value == nullptr ? values.end() : values.find({slot.value->name(), slot.layout});
+    const graph::Value* held = slot.last_value();
+    const auto found = held == nullptr ? values.end() : values.find({held->name(), slot.layout});
     TORCH_INTERNAL_ASSERT(found != values.end(), "a saved value has no counterpart");
     if (found->second.memory != nullptr) borrowed_.push_back(found->second.memory);
-    take(id, found->second.tensor, found->second.held);
+    at::Tensor tensor = found->second.tensor;
+    if (found->second.is_taken || slot.taken_by != nullptr)  // in the same bytes, whatever was there before
+      tensor = tensor.as_strided(slot.meta.sizes(), slot.meta.strides());
+    take(id, tensor, found->second.held);
   }
 }
 

@@ -23,6 +23,7 @@ struct SavedValue {
   std::vector<std::string> read;         // names of the values that are it, or views of it
   std::optional<std::uint32_t> version;  // of the tensor then, where somebody else may write to it
   std::shared_ptr<RecordedRuns> memory;  // keeps the tensor's memory; null: the tensor does
+  bool is_taken = false;  // the tensor has the sizes and strides of what was in its memory before
 };
 
 // By the value's name, and whether it is its layout only.
