@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.checkpoint import CheckpointFunction, _NoopSaveInputs
 
 from rekindle.functions.interception import Handler, intercepted
+from rekindle.functions.joined_results import Joined, joined
 from rekindle.functions.quantized import matmul_4bit
 from rekindle.functions.registry import declaration_of
 from rekindle.process.random_states import random_states, random_states_equal
@@ -66,7 +67,18 @@ def run_checkpoint(run: Callable[..., Any], preserve_rng_state: bool, *arguments
             Reason.PYTHON_OP, "a checkpoint with preserve_rng_state=False draws other numbers in its backward than in its forward"
         )
     if torch.is_grad_enabled() and any(isinstance(each, torch.Tensor) and each.requires_grad for each in arguments):
-        return result
+        return _as_seen_by_autograd(result)
+    return _detached(result)
+
+
+def _as_seen_by_autograd(result: Any) -> Any:
+    """Returns the result of a Function without the gradients of tensors within containers, but the tuple that it may return."""
+    if isinstance(result, tuple):
+        return tuple(each if isinstance(each, torch.Tensor) else _detached(each) for each in result)
+    return result if isinstance(result, torch.Tensor) else _detached(result)
+
+
+def _detached(result: Any) -> Any:
     return tree_map_only(torch.Tensor, lambda tensor: tensor.detach(), result)
 
 
@@ -85,7 +97,9 @@ def checkpoints_inlined(
     """
 
     def handle(function: type, arguments: tuple[Any, ...], run: Callable[..., Any]) -> Any:
-        return run_checkpoint(*arguments) if function is CheckpointFunction else watch(function, arguments, run)
+        if function is CheckpointFunction:
+            return joined(run_checkpoint(*arguments))
+        return run(*arguments) if function is Joined else watch(function, arguments, run)
 
     return intercepted(handle)
 

@@ -22,6 +22,7 @@ from rekindle.export.request import Call, ExportRequest
 from rekindle.export.torchscript.module_state import state_kept
 from rekindle.export.traced import Effects
 from rekindle.functions.inlining import checkpoints_inlined
+from rekindle.functions.joined_results import refuse_parted
 from rekindle.miss.index_checks import checked_indices
 from rekindle.modules.partial_capture import run_eager
 from rekindle.process.nothing_saved import SavedNothing, nothing_saved
@@ -139,6 +140,7 @@ def _run(request: ExportRequest, effects: Effects, tensors: list[torch.Tensor]) 
         raise Bypass(Reason.STATE_MUTATED, "the forward sets other attributes for other numbers in the inputs")
     objects: list[Any] = []
     structure, outputs = flatten_outputs(result, every, objects, own=copy.own)
+    refuse_parted(outputs)
     bumped = [place for place, i in enumerate(writes) if every[i]._version != versions[place]]
     constants = [copy.copied.get(id(live), live) for _, live in request.constants]
     return Outcome(structure, outputs + [every[i].detach() for i in writes], objects, bumped, every, constants)
