@@ -49,7 +49,7 @@ class TwoResults(nn.Module):
 
 
 def both(run: Callable[[nn.Module, nn.Module], Any], **options: Any) -> tuple[Any, Any, Any]:
-    """What `run` returns for a module in eager and for a wrapped one, given what is called and the module; and this one's status."""
+    """What `run` returns for a module in eager, then for a wrapped one, given what to call and the module; and a status."""
     eager, module = TwoResults(), TwoResults()
     wrapped = rekindle.Module(module, rekindle.Options(start="wait", **options))
     return run(eager, eager), run(wrapped, module), rekindle.status(wrapped)

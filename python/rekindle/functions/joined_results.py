@@ -24,10 +24,12 @@ class Joined(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *results: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Returns the results."""
         return tuple(result.clone() for result in results)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Returns the gradients."""
         return gradients
 
 
