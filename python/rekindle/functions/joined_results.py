@@ -46,19 +46,31 @@ def joined(result: Any) -> Any:
 
 def refuse_parted(outputs: Iterable[torch.Tensor]) -> None:
     """Raises Bypass(python_op) where a backward of one output would be another one than eager's. Needs the outputs' graph."""
-    ends = [get_gradient_edge(output) for output in outputs if output.requires_grad]
-    ends = [(end.node, end.output_nr) for end in ends]
-    nodes = [node for node, _ in _reached(ends) if _is_joined(node)]
-    for node in {id(node): node for node in nodes}.values():
+    edges = [get_gradient_edge(output) for output in outputs if output.requires_grad]
+    ends = [(edge.node, edge.output_nr) for edge in edges]
+    nodes = {id(node): node for node, _ in _reached(ends) if _is_joined(node)}
+    if not nodes:
+        return
+    passed = [_joined_passed(end) for end in ends]
+    for node in nodes.values():
         inside = [_reached([edge]) for edge in node.next_functions]
         leaves = [{id(at) for at, _ in edges if not at.next_functions} for edges in inside]
         every = set().union(*leaves)
-        for end in ends:
-            through = {place for at, place in _reached([end]) if at is node}
-            if through and set().union(*(leaves[place] for place in through)) != every:
+        for end, places in zip(ends, passed, strict=True):
+            through = places.get(id(node))
+            if through is not None and set().union(*(leaves[place] for place in through)) != every:
                 raise _refused("a backward of some of the results is also one of what only the others need")
             if end[0] is node and _is_on_the_way(node.next_functions[end[1]][0], inside, end[1]):
                 raise _refused("one is computed from another, whose hooks see no gradient that comes by that way")
+
+
+def _joined_passed(end: _Edge) -> dict[int, set[int]]:
+    """Returns which results of which joined nodes, by their ids, lead to an output."""
+    passed: dict[int, set[int]] = {}
+    for node, place in _reached([end]):
+        if _is_joined(node):
+            passed.setdefault(id(node), set()).add(place)
+    return passed
 
 
 def _is_on_the_way(node: Any, inside: Sequence[Sequence[_Edge]], own: int) -> bool:
