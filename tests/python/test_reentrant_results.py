@@ -40,6 +40,10 @@ def with_constant(net: Net, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor
     return net.value(net.score(x)), torch.ones(3)
 
 
+def with_complex(net: Net, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return net.value(x), torch.complex(net.score(x), x)
+
+
 def with_dict(net: Net, x: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     hidden = net.value(net.score(x).tanh())
     return hidden, {"more": hidden.square()}
@@ -66,6 +70,7 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any], bool]] = {  # whe
     "both in one loss": (attention, in_one_loss, True),
     "both lead to the same": (alike, as_they_are, True),
     "one without a gradient": (with_constant, as_they_are, False),
+    "one is complex": (with_complex, as_they_are, False),
     "within a dict": (with_dict, outside, True),
     "only the first is used": (attention, lambda results: results[0], True),
     "only the second is used": (attention, lambda results: results[1], False),
@@ -82,7 +87,7 @@ def trained(called: nn.Module, module: nn.Module, part: int) -> Any:
         one = results[part % len(results)] if isinstance(results, tuple) else results
         if one.requires_grad:
             one.retain_grad()
-            one.square().sum().backward()
+            one.abs().square().sum().backward()
         found.append([one.requires_grad, *(None if each.grad is None else each.grad.clone() for each in module.parameters())])
         optimizer.step()
     return found, [each.detach() for each in module.parameters()]

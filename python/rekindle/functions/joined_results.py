@@ -37,11 +37,15 @@ def joined(result: Any) -> Any:
     """Returns the result of a checkpoint, joined where several of its tensors may have a gradient."""
     if type(result) is not tuple:
         return result
-    places = [i for i, each in enumerate(result) if isinstance(each, torch.Tensor) and each.is_floating_point()]
+    places = [i for i, each in enumerate(result) if isinstance(each, torch.Tensor) and _may_have_gradient(each)]
     if len(places) < 2 or not any(result[i].requires_grad for i in places):
         return result
     found = dict(zip(places, Joined.apply(*(result[i] for i in places)), strict=True))
     return tuple(found.get(i, each) for i, each in enumerate(result))
+
+
+def _may_have_gradient(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
 
 
 def refuse_parted(outputs: Iterable[torch.Tensor]) -> None:
