@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.autograd.graph import save_on_cpu
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 
@@ -161,6 +163,63 @@ def _scaled(factor: float) -> Callable[[Call], None]:
     return lambda call: (call.forward().loss * factor).backward()
 
 
+class _Ending(torch.autograd.Function):
+    """Passes a tensor on, and no gradient back."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> None:
+        return None
+
+
+def _nothing_for_scores(call: Call) -> None:
+    (call.forward().loss + _Ending.apply(call.scores).sum()).backward()
+
+
+def _sparse_for_scores(call: Call) -> None:
+    table = call.forward().scores
+    rows = table if table.dim() == 2 else table.reshape(-1, 1)  # the gradient is sparse where the scores have two dimensions
+    picked = torch.nn.functional.embedding(torch.zeros(2, dtype=torch.long), rows, sparse=True)
+    (call.loss + picked.square().sum()).backward()
+
+
+class _Faulty(TorchDispatchMode):
+    """Changes each number that is read from a tensor, and notes which operators are called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is not torch.ops.aten.detach.default:
+            self.names.append(str(function))
+        result = function(*args, **(kwargs or {}))
+        return result + 0.5 if isinstance(result, float) else result
+
+
+def _under_a_mode(call: Call) -> None:
+    loss = call.forward().loss
+    with _Faulty() as mode:
+        loss.backward()
+    call.seen["operators"] = sorted(mode.names)  # a graph's gradients are added to those there are when all have been computed
+
+
+def _called_under_a_mode(call: Call) -> None:
+    with _Faulty() as mode:
+        call.forward().loss.backward()
+    call.seen["operators"] = sorted(mode.names)  # a graph's gradients are added to those there are when all have been computed
+
+
+def _second_saved_on_cpu(call: Call) -> None:
+    loss = call.forward().loss
+    with save_on_cpu():
+        gradients = torch.autograd.grad(loss, call.parameters(), allow_unused=True, create_graph=True)
+        sum(gradient.square().sum() for gradient in gradients if gradient is not None).backward()
+
+
 def _written(write: Callable[[torch.Tensor], Any]) -> Callable[[Call], None]:
     def backward(call: Call) -> None:
         call.forward()
@@ -189,6 +248,10 @@ BACKWARDS: dict[str, Callable[[Call], Any]] = {
     "all": _all,
     "given": _given,
     "zeros for scores": _zeros_for_scores,
+    "nothing for scores": _nothing_for_scores,
+    "sparse for scores": _sparse_for_scores,
+    "under a mode": _under_a_mode,
+    "called under a mode": _called_under_a_mode,
     "twice": _twice,
     "loss, then scores": _loss_then_scores,
     "scores, then loss": _scores_then_loss,
@@ -196,6 +259,7 @@ BACKWARDS: dict[str, Callable[[Call], Any]] = {
     "some, then all": _some_then_all,
     "of scores": _of_scores,
     "second": _second,
+    "second, saved on the CPU": _second_saved_on_cpu,
     "retained": _retained,
     "hooked": _hooked,
     "hooked parameters": _hooked_parameters,

@@ -28,7 +28,7 @@ from rekindle.modules.module_tables import named_buffers, named_parameters, plac
 from rekindle.modules.partial_capture import as_made, run_eager
 from rekindle.process.exporting import exporting
 from rekindle.process.random_states import RandomStates, random_states, set_random_states
-from rekindle.process.torch_internals import dispatch_keys, outside_of_transforms, version_kept
+from rekindle.process.torch_internals import dispatch_keys, outside_of_transforms, version_kept, without_operator_modes
 from rekindle.results.call_device import on_device
 from rekindle.results.contract import flatten_outputs, is_like, rebuild_arguments
 from rekindle.results.structure import WithAttributes
@@ -102,11 +102,12 @@ class DoubleBackward:
         every: list[torch.Tensor | None] = [None] * (len(self._layouts) + len(self._state))
         for position, tensor in zip(self._used, inputs, strict=True):
             every[position] = tensor
-        arguments = self._arguments(every[: len(self._layouts)])
         create_graph, originals = torch.is_grad_enabled(), [inputs[i] for i in self._gradient_of]
-        ended = not create_graph or _has_to_end(arguments, originals, cotangents)
-        stand_ins = StandIns(zip(originals, originals, strict=True)) if ended else None
-        arguments, apart = self._apart(arguments, stand_ins)
+        with without_operator_modes():
+            arguments = self._arguments(every[: len(self._layouts)])
+            ended = not create_graph or _has_to_end(arguments, originals, cotangents)
+            stand_ins = StandIns(zip(originals, originals, strict=True)) if ended else None
+            arguments, apart = self._apart(arguments, stand_ins)
         if stand_ins is not None and create_graph:
             cotangents = [None if cotangent is None else stand_ins.of(cotangent) for cotangent in cotangents]
         args, kwargs = rebuild_arguments(*self._template, arguments)
@@ -118,9 +119,9 @@ class DoubleBackward:
             with self._snapshot.switches(), torch.enable_grad(), outside_of_transforms(), inlined:
                 self._check(every)
                 outputs = self._forward(args, kwargs, arguments, every[len(self._layouts) :], random_states_before)
+                ends, weights = _with_undefined(outputs, cotangents, undefined)
             with _cut(outputs, cotangents, cut) as coming, without_hooks(wanted), _ending_at(apart):
-                outputs, cotangents = _with_undefined(outputs, cotangents, undefined)
-                gradients = differentiate(outputs, wanted, cotangents, create_graph, retain_graph=create_graph)
+                gradients = differentiate(ends, wanted, weights, create_graph, retain_graph=create_graph)
             asked = [coming.get(i) for i in cut] if ending else gradients
             return asked if stand_ins is None or not create_graph else stand_ins.connected(asked)
 
@@ -265,8 +266,7 @@ def _with_undefined(
     """Returns outputs and cotangents of a backward that comes to some of the outputs with an undefined gradient."""
     outputs, cotangents = list(outputs), list(cotangents)
     for position in undefined:
-        with torch.enable_grad():
-            outputs[position] = _Ending.apply(outputs[position])
+        outputs[position] = _Ending.apply(outputs[position])
         cotangents[position] = torch.zeros_like(outputs[position])
     return outputs, cotangents
 
