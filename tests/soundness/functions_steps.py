@@ -129,6 +129,9 @@ BACKWARDS: dict[str, Callable[[Call], Any]] = stepwise_backwards.BACKWARDS | {
     "write to the buffer": _write_to_buffer,
     "in a thread": _thread,
 }
-# For gradients of gradients (docs/python-ops.md), and for what comes to an inner result (decision 10), the forward runs once
-# more, so that its Functions log again.
-LOGGED_AGAIN = ("second", "of scores", "retained", "hooked", "all, hooked")
+# For gradients of gradients (docs/python-ops.md), for what comes to an inner result (decision 10), and for what no plan is for
+# (session/autograd/needs_eager.h), the forward runs once more, so that its Functions log again.
+LOGGED_AGAIN = (
+    "second", "second, saved on the CPU", "of scores", "retained", "hooked", "all, hooked",
+    "nothing for scores", "sparse for scores", "under a mode",
+)  # fmt: skip
