@@ -2,7 +2,6 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
-#include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
@@ -13,7 +12,6 @@
 
 namespace rekindle::session {
 
-using torch::autograd::AnomalyMode;
 using torch::autograd::variable_list;
 
 namespace {
@@ -66,8 +64,8 @@ void Backward::begin(const Arrivals::Beginning& beginning) {
   if (!plans_->functions_before().any_left_out(present, cut.undefined)) cut.undefined.clear();
   for (const std::size_t result : cut.undefined) present[result] = true;
   if (std::ranges::find(present, true) != present.end()) {
-    const bool again =
-        needs_eager(cotangents) || !cut.results.empty() || !cut.undefined.empty() || looks_for_anomalies();
+    const bool again = needs_eager(cotangents) || !cut.results.empty() || !cut.undefined.empty() ||
+                       (is_watched() && may_replay());
     const Repeat repeat = take(*run, present, beginning, again);
     if (again) {
       run->gradients = replay(repeat, cotangents, cut);
@@ -104,8 +102,7 @@ variable_list Backward::reach(std::size_t result, const at::Tensor& cotangent,
   return replay(repeat, cotangents, cut);
 }
 
-bool Backward::looks_for_anomalies() {
-  if (!AnomalyMode::is_enabled() || !AnomalyMode::should_check_nan()) return false;
+bool Backward::may_replay() {
   const std::lock_guard lock(mutex_);
   return replay_.replay != nullptr;
 }

@@ -98,9 +98,7 @@ class Backward {
   SavedValues values_for(const BackwardPart& part, bool own) const;
   Rest rest_for(const BackwardPart& left) const;
   void take_frame(Run& run, const BackwardPart& part, const Flags& wanted, FramePool* pool, bool keep);
-  // Returns true while torch.autograd.detect_anomaly looks for NaN and there is a replay. The backward then
-  // runs eager's nodes: they alone show a NaN that a later node hides.
-  bool looks_for_anomalies();
+  bool may_replay();
   // What this graph task has noted; `last`: for the last time.
   Cut take_cut(bool last);
   torch::autograd::variable_list replay(const Repeat& repeat,
