@@ -65,6 +65,7 @@ def test_layer_norms_are_given_memory_that_lies_row_by_row() -> None:
     x = torch.randn(4, 6, device="test:0", requires_grad=True)
     wrapped(x)
     graph = wrapped._runtime.serving_graph((x,), {})
+    graph.session.set_replay(None)  # or a backward within a mode would run eager's operators
     with _Given() as given:  # within which a wrapped module runs in eager
         graph.run([x]).sum().backward()
     assert len(given.lies) >= 7 and all(given.lies)
