@@ -61,11 +61,16 @@ Contents contents_of(const std::string& dir) {
   return found;
 }
 
-// As of format 1; beside entries of their own the file of the format was lost, and is written again.
+// As of format 1, a whole one. Beside anything else of a cache, or where the database is in parts, as of a
+// directory that was removed under a process, the file of the format was lost, and is written again.
 bool has_only_a_database(const std::string& dir) {
-  std::error_code unreadable;
-  return std::filesystem::exists(dir + "/db", unreadable) &&
-         !std::filesystem::exists(dir + "/objects", unreadable);
+  const auto is_there = [&](std::string_view name) {
+    std::error_code unreadable;
+    return std::filesystem::exists(dir + "/" + std::string(name), unreadable);
+  };
+  return is_there("db/CURRENT") && std::ranges::none_of(kCacheNames, [&](std::string_view name) {
+           return name != "db" && name != "rekindle.lock" && is_there(name);
+         });
 }
 
 // Whoever clears or repairs a cache deletes what has its names.

@@ -190,6 +190,30 @@ TEST_CASE("a directory of something else is not taken for a cache", "[export_cac
   REQUIRE(open_cache(shared.path())->lookup(kPrekey)->size() == 1);
 }
 
+TEST_CASE("a cache of format 1 is left as it is; what is left of a removed one is made whole",
+          "[export_cache]") {
+  const TempDir old;
+  fs::create_directories(old / "db");
+  write_file(old / "db/CURRENT", "MANIFEST-000001\n");
+  const auto refused = ExportCache::open({.dir = old.path()});
+  REQUIRE(!refused.ok());
+  REQUIRE(refused.error().message.find("has format 1, this Rekindle uses format 2") != std::string::npos);
+  REQUIRE(testing::read_file(old / "db/CURRENT") == "MANIFEST-000001\n");
+
+  for (const std::string name : {"db/000004.log", "journal/1", "db/CURRENT"}) {
+    const TempDir removed;
+    open_cache(removed.path());
+    for (const auto& each : {"format", "objects", "state"}) fs::remove_all(removed / each);
+    if (name != "db/CURRENT") {
+      fs::remove_all(removed / "db");
+      fs::create_directories(fs::path(removed / name).parent_path());
+      write_file(removed / name, "");
+    }
+    REQUIRE(open_cache(removed.path())->store(kPrekey, "", make_entry("one")).ok());
+    REQUIRE(open_cache(removed.path())->lookup(kPrekey)->size() == 1);
+  }
+}
+
 TEST_CASE("journals of processes that only hit are folded at a start, and lose nothing", "[export_cache]") {
   const TempDir dir;
   const Digest id = *open_cache(dir.path())->store(kPrekey, "", make_entry("one"));
