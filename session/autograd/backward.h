@@ -98,8 +98,9 @@ class Backward {
   SavedValues values_for(const BackwardPart& part, bool own) const;
   Rest rest_for(const BackwardPart& left) const;
   void take_frame(Run& run, const BackwardPart& part, const Flags& wanted, FramePool* pool, bool keep);
+  // Returns whether eager's forward and backward can be run in the place of the graph's.
   bool may_replay();
-  // What this graph task has noted; `last`: for the last time.
+  // Returns what the nodes of results have noted in this graph task, and forgets it if the run is its `last`.
   Cut take_cut(bool last);
   torch::autograd::variable_list replay(const Repeat& repeat,
                                         const torch::autograd::variable_list& cotangents,

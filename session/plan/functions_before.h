@@ -14,14 +14,15 @@
 
 namespace rekindle::session {
 
-// Those of one session. Thread-safe.
+// Finds these Functions in the joint graph of one session. Thread-safe.
 class FunctionsBefore {
  public:
   // The joint graph has to outlive this.
   explicit FunctionsBefore(const autodiff::JointGraph& joint) : joint_(joint) {}
 
-  // Whether a Function lies before one of `results` (places in the joint graph's cotangent_of) and before
-  // none of those with a gradient, `present`: the graph would leave it out.
+  // Returns whether the graph would leave out a Function that eager runs: one that lies before one of
+  // `results` (places in the joint graph's cotangent_of), and before none of those with a gradient,
+  // `present`.
   bool any_left_out(const std::vector<bool>& present, const std::vector<std::size_t>& results) const;
 
  private:

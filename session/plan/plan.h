@@ -45,10 +45,11 @@ struct Slot {
   at::Tensor constant;                     // kConstant
   std::vector<SlotId> views;               // direct views of this slot, bound whenever it is
   const graph::Value* value = nullptr;     // null for scratch
-  const graph::Value* taken_by = nullptr;  // whose value is in the memory in the end, if another's: a view
+  const graph::Value* taken_by = nullptr;  // the value that took the memory over, as a view: it is there last
   bool open = false;    // its sizes are known when it has been computed; `meta` then has the dtype only
   bool layout = false;  // holds a meta tensor with the layout of `value`, for those who read only that
 
+  // Returns the value that the memory holds when all instructions have run.
   const graph::Value* last_value() const { return taken_by != nullptr ? taken_by : value; }
 };
 

@@ -1,4 +1,4 @@
-"""What a backward brings to results: nothing, with an undefined gradient, or a sparse one."""
+"""Backwards that bring an undefined gradient to a result, or a sparse one, leave what they leave in eager."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def all_used(results: tuple[torch.Tensor, ...]) -> torch.Tensor:
 
 
 def trained(called: nn.Module, module: nn.Module, loss: Callable[..., torch.Tensor], hooked: bool) -> Any:
-    """What three steps leave: gradients, the sizes of what the last hands on, and parameters."""
+    """Trains for three steps; returns the gradients of each, and the parameters after the last."""
     if hooked:
         called.register_full_backward_hook(lambda *_: None)
     optimizer = torch.optim.AdamW(module.parameters(), lr=0.1, weight_decay=0.5)

@@ -49,7 +49,7 @@ class TwoResults(nn.Module):
 
 
 def both(run: Callable[[nn.Module, nn.Module], Any], **options: Any) -> tuple[Any, Any, Any]:
-    """What `run` returns for a module in eager, then for a wrapped one, given what to call and the module; and a status."""
+    """Runs `run(called, module)` in eager and on a wrapped module; returns both results, and the status of the wrapped one."""
     eager, module = TwoResults(), TwoResults()
     wrapped = rekindle.Module(module, rekindle.Options(start="wait", **options))
     return run(eager, eager), run(wrapped, module), rekindle.status(wrapped)
